@@ -1,0 +1,77 @@
+# Two commands do everything on a fresh machine with git and python3: `make plan` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+TORCH_VENV := .venv-torch
+BIN := $(VENV)/bin
+JOBS ?= 2
+TORCH := torch==2.13.0
+TRANSFORMERS := transformers==5.24.0
+PIP_FLAGS := --quiet --disable-pip-version-check
+MODEL ?= llama-3.1-70b
+CLUSTER ?= h100-sxm:512
+
+.PHONY: help plan test fast judge lint types imports doctest locale format bench size clean
+
+help:
+	@echo "make plan    create $(VENV), install, plan $(MODEL) on $(CLUSTER)"
+	@echo "make test    everything that CI checks: lint, types, imports, doctests, tests, judges"
+	@echo "make fast    the core tests only        make judge   the tests against real torch and transformers"
+	@echo "make lint | types | imports | doctest | format | locale | bench | size | clean"
+
+plan: $(VENV)/.core
+	$(BIN)/meshwright plan $(MODEL) --cluster $(CLUSTER) --tokens 15T
+
+$(VENV)/bin/python:
+	bash tools/make_venv.sh "$(PYTHON)" $(VENV)
+
+$(VENV)/.core: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[dev,fit]'
+	@touch $@ $(VENV)/.core
+
+$(TORCH_VENV)/bin/python:
+	bash tools/make_venv.sh "$(PYTHON)" $(TORCH_VENV)
+
+$(TORCH_VENV)/.judge: $(TORCH_VENV)/bin/python pyproject.toml
+	bash tools/install_judges.sh $(TORCH_VENV) $(TORCH) $(TRANSFORMERS)
+	@touch $@
+
+test: lint types imports doctest fast judge
+
+fast: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) -q
+
+judge: $(TORCH_VENV)/.judge
+	$(TORCH_VENV)/bin/python -m pytest -q -o addopts="--strict-markers --import-mode=importlib" -m judge_torch
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+imports: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+doctest: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -o addopts="--strict-markers" --doctest-modules src/meshwright/formulas src/meshwright/units.py
+
+locale: $(VENV)/.dev
+	$(BIN)/python tools/catalogue.py
+
+bench: $(VENV)/.dev
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+size:
+	bash tools/install_size.sh "$(PYTHON)"
+
+clean:
+	rm -rf $(VENV) $(TORCH_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,531 @@
+"""The behaviour of the product: one function per verb, with typed arguments.
+
+Shells (command line, web, MCP) call these and render what they return; nothing here prints. The engine and the
+catalogue are imported inside the functions, so that importing `api` costs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from meshwright.errors import InputError, UsageError
+from meshwright.messages import N_, Text
+from meshwright.settings import Settings
+from meshwright.spec.job import OPTIMIZERS, PRECISIONS, Job
+from meshwright.spec.plan import Comparison, Explanation, Plan, Problem, Scaling, Sizing
+from meshwright.spec.strategy import FRAMEWORKS, OFFLOADS, RECOMPUTES, SCHEDULES, SHARDINGS, Strategy
+from meshwright.units import parse_quantity
+
+if TYPE_CHECKING:
+    from meshwright.engine.search.space import Constraints
+    from meshwright.spec.cluster import Cluster
+    from meshwright.spec.estimate import Estimate
+    from meshwright.spec.model import ModelSpec
+
+Progress = Callable[[float, str], None]
+Goal = Literal["fastest", "cheapest", "memory"]
+
+GOALS: tuple[str, ...] = ("fastest", "cheapest", "memory")
+SIZE_GOALS: tuple[str, ...] = ("fewest", "cheapest")
+SCALE_MODES: tuple[str, ...] = ("fixed-batch", "growing-batch")
+DEFAULT_TOKENS_PER_STEP = 4 * 2**20
+
+_CATEGORIES: dict[str, tuple[str, ...]] = {
+    "framework": FRAMEWORKS,
+    "sharding": SHARDINGS,
+    "schedule": SCHEDULES,
+    "recompute": RECOMPUTES,
+    "offload": OFFLOADS,
+    "precision": PRECISIONS,
+    "optimizer": OPTIMIZERS,
+}
+_DEGREES = ("tensor", "pipeline", "virtual", "context", "expert", "expert_tensor", "data", "micro_batch")
+_FLAGS = {
+    "tensor": "--tp", "pipeline": "--pp", "virtual": "--vpp", "context": "--cp", "expert": "--ep",
+    "expert_tensor": "--etp", "data": "--dp", "micro_batch": "--mbs", "shard": "--hsdp", "sharding": "--zero",
+}  # fmt: skip
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "seq_len": (1, 2**27),
+    "global_batch": (1, 10**8),
+    "micro_batch": (1, 2**16),
+    "devices": (1, 2**22),
+    "tokens": (1, 1e18),
+    "price": (0, 1e5),
+    "data_time": (0, 86400),
+    "expert_imbalance": (1, 1e4),
+    "deadline": (1e-3, 1e6),
+    "budget": (1, 1e15),
+    "max_memory_fraction": (0.05, 1.0),
+    "top": (1, 1000),
+}
+
+
+# ---------------------------------------------------------------------------------------------- values
+
+
+def choice(value: Any, kind: str, *, where: str = "") -> str:
+    """`value` if it is one of the words of `kind`, else an error that names the closest."""
+    legal = _CATEGORIES[kind]
+    text = str(value).strip().lower()
+    if text in legal:
+        return text
+    close = difflib.get_close_matches(text, legal, n=3, cutoff=0.4)
+    raise InputError(
+        Text(N_("'{value}' is not a {kind} that is known here"), value=str(value)[:60], kind=kind.replace("_", " ")),
+        where=where or f"--{kind}",
+        fix=(
+            Text(N_("did you mean {names}?"), names=", ".join(close))
+            if close
+            else Text(N_("choose one of {names}"), names=", ".join(legal))
+        ),
+    )
+
+
+def bounded(value: Any, name: str, *, where: str = "", kind: Any = "count") -> float:
+    """A number inside the bounds stated for `name`, else an error that says the nearest legal value."""
+    low, high = _BOUNDS.get(name, (1, 2**22))
+    number = parse_quantity(value, kind, where=where)
+    if not low <= number <= high:
+        nearest = low if number < low else high
+        raise InputError(
+            Text(
+                N_("{value} is outside what makes sense here: from {low} to {high}"),
+                value=f"{number:,.10g}",
+                low=f"{low:,.10g}",
+                high=f"{high:,.10g}",
+            ),
+            where=where or name,
+            fix=Text(N_("the nearest legal value is {value}"), value=f"{nearest:,.10g}"),
+        )
+    return number
+
+
+def whole(value: Any, name: str, *, where: str = "") -> int:
+    """A whole number inside the bounds stated for `name`."""
+    number = bounded(value, name, where=where)
+    if number != int(number):
+        raise InputError(
+            Text(N_("{value} is not a whole number"), value=f"{number:,.10g}"),
+            where=where or name,
+            fix=Text(N_("the nearest legal value is {value}"), value=f"{max(1, round(number)):,}"),
+        )
+    return int(number)
+
+
+# ---------------------------------------------------------------------------------------------- problem
+
+
+def problem(
+    *,
+    model: str | Path | ModelSpec | None = None,
+    cluster: str | Path | Cluster | None = None,
+    seq_len: int | str | None = None,
+    global_batch: int | str | None = None,
+    precision: str | None = None,
+    optimizer: str | None = None,
+    tokens: float | str | None = None,
+    software: str | None = None,
+    price: float | str | None = None,
+    settings: Settings | None = None,
+) -> Problem:
+    """Model, cluster and job, resolved. Arguments win over `settings`; every default becomes an assumption."""
+    settings = settings or Settings()
+    spec = _model(model, settings)
+    hardware = _cluster(cluster, settings, price)
+    assumptions: list[Text] = [Text(N_("{note}"), note=note) for note in hardware.assumptions]
+    given = {
+        "seq_len": seq_len,
+        "global_batch": global_batch,
+        "precision": precision,
+        "optimizer": optimizer,
+        "tokens": tokens,
+        "software": software,
+    }
+    values = {**settings.section("job"), **{key: value for key, value in given.items() if value is not None}}
+    job = _job(values, spec, hardware, assumptions)
+    return Problem(model=spec, cluster=hardware, job=job, assumptions=tuple(assumptions))
+
+
+def _model(given: str | Path | ModelSpec | None, settings: Settings) -> ModelSpec:
+    from meshwright.catalog import models
+
+    if given is None:
+        given = settings.get("model", "name") or _beside(settings.get("model", "path"), settings)
+    if given is None:
+        raise UsageError(
+            Text(N_("no model is given")),
+            where="MODEL",
+            fix=Text(N_("name one, e.g. {examples}"), examples="llama-3.1-70b, ./config.json"),
+        )
+    return models.model(str(given)) if isinstance(given, (str, Path)) else given
+
+
+def _cluster(given: str | Path | Cluster | None, settings: Settings, price: Any) -> Cluster:
+    from meshwright.catalog import hardware
+
+    if given is None:
+        given = settings.get("cluster", "name") or _beside(settings.get("cluster", "path"), settings)
+    if given is None:
+        raise UsageError(
+            Text(N_("no cluster is given")),
+            where="--cluster",
+            fix=Text(N_("name one, e.g. {examples}"), examples="--cluster h100-sxm:512"),
+        )
+    cluster = hardware.cluster(str(given)) if isinstance(given, (str, Path)) else given
+    price = settings.get("cluster", "price") if price is None else price
+    if price is not None:
+        dollars = bounded(price, "price", where="--price", kind="dollars")
+        cluster = dataclasses.replace(cluster, price_per_device_hour=dollars, price_note="")
+    return cluster
+
+
+def _beside(path: Any, settings: Settings) -> str | None:
+    if path is None or settings.path is None:
+        return path
+    return str(settings.path.parent / str(path))
+
+
+def _job(values: Mapping[str, Any], model: ModelSpec, cluster: Cluster, assumptions: list[Text]) -> Job:
+    fields: dict[str, Any] = {}
+    if values.get("seq_len") is None:
+        fields["seq_len"] = min(model.max_positions or 4096, 8192)
+        assumptions.append(Text(N_("sequences of {value} tokens, because none was given"), value=fields["seq_len"]))
+    else:
+        fields["seq_len"] = whole(values["seq_len"], "seq_len", where="--seq")
+    if values.get("global_batch") is None:
+        fields["global_batch"] = default_batch(fields["seq_len"], cluster.devices)
+        assumptions.append(
+            Text(
+                N_("a global batch of {value} sequences ({tokens} tokens a step), because none was given"),
+                value=fields["global_batch"],
+                tokens=f"{fields['global_batch'] * fields['seq_len']:,}",
+            )
+        )
+    else:
+        fields["global_batch"] = whole(values["global_batch"], "global_batch", where="--gbs")
+    for name, default in (("precision", "bf16"), ("optimizer", "adamw")):
+        if values.get(name) is None:
+            fields[name] = default
+            assumptions.append(Text(N_("{name} {value}, because none was given"), name=name, value=default))
+        else:
+            fields[name] = choice(values[name], name)
+    if values.get("tokens") is not None:
+        fields["tokens"] = bounded(values["tokens"], "tokens", where="--tokens")
+    if values.get("data_time") is not None:
+        fields["data_time"] = bounded(values["data_time"], "data_time", where="job.data_time", kind="seconds")
+    if values.get("expert_imbalance") is not None:
+        fields["expert_imbalance"] = bounded(values["expert_imbalance"], "expert_imbalance", where="job.expert_imbalance")
+    if values.get("dropout") is not None:
+        fields["dropout"] = flag(values["dropout"], where="job.dropout")
+    if values.get("software") is not None:
+        fields["software"] = str(values["software"])
+    return Job(**fields)
+
+
+def flag(value: Any, *, where: str) -> bool:
+    """True or False, also from the words true, false, yes, no, on, off."""
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    if str(value).lower() not in words:
+        raise InputError(
+            Text(N_("'{value}' is neither true nor false"), value=str(value)[:60]),
+            where=where,
+            fix=Text(N_("choose one of {names}"), names="true, false"),
+        )
+    return words[str(value).lower()]
+
+
+def default_batch(seq_len: int, devices: int) -> int:
+    """Sequences of about four million tokens, a power of two, and enough for one sequence per eight devices."""
+    wanted = max(DEFAULT_TOKENS_PER_STEP / seq_len, devices / 8, 1)
+    return int(2 ** math.ceil(math.log2(wanted) - 1e-9))
+
+
+# ---------------------------------------------------------------------------------------------- strategy
+
+
+def strategy(problem: Problem, settings: Settings | None = None, **given: Any) -> tuple[Strategy, tuple[Text, ...]]:
+    """The strategy named by `given` (field names of `Strategy`) over `settings`, with what was assumed to fill it."""
+    values = {**(settings or Settings()).section("strategy"), **{k: v for k, v in given.items() if v is not None}}
+    fields: dict[str, Any] = {}
+    assumptions: list[Text] = []
+    for name, value in values.items():
+        fields[name] = _strategy_field(name, value)
+    _fill_categories(fields, problem, assumptions)
+    _fill_degrees(fields, problem, assumptions)
+    return Strategy(**fields), tuple(assumptions)
+
+
+def _strategy_field(name: str, value: Any) -> Any:
+    where = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+    if name in _DEGREES:
+        return whole(value, "micro_batch" if name == "micro_batch" else "devices", where=where)
+    if name == "shard":
+        return 0 if value == 0 else whole(value, "devices", where=where)
+    if name in _CATEGORIES:
+        return choice(value, name, where=where)
+    if name == "recompute_ops":
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
+    if name == "layers_per_stage":
+        parts = value.split(",") if isinstance(value, str) else value
+        return tuple(whole(part, "devices", where=where) for part in parts)
+    return flag(value, where=where)
+
+
+def _fill_categories(fields: dict[str, Any], problem: Problem, assumptions: list[Text]) -> None:
+    def assume(name: str, value: Any) -> None:
+        fields[name] = value
+        assumptions.append(Text(N_("{name} {value}, because none was given"), name=name, value=value))
+
+    if "framework" not in fields:
+        assume("framework", "jax" if problem.cluster.accelerator.kind == "tpu" else "megatron")
+    if "sharding" not in fields:
+        assume("sharding", "zero1" if fields["framework"] == "megatron" else "zero3")
+    if "recompute" not in fields:
+        if "recompute_ops" in fields:
+            fields["recompute"] = "selective"
+        else:
+            assume("recompute", "none")
+    if "schedule" not in fields:
+        fields["schedule"] = "interleaved" if fields.get("virtual", 1) > 1 else "1f1b"
+    if "micro_batch" not in fields:
+        assume("micro_batch", 1)
+    fields.setdefault("precision", problem.job.precision)
+
+
+def _fill_degrees(fields: dict[str, Any], problem: Problem, assumptions: list[Text]) -> None:
+    devices = problem.cluster.devices
+    model_ranks = fields.get("tensor", 1) * fields.get("pipeline", 1) * fields.get("context", 1)
+    if fields.get("expert", 1) > 1 and "expert_tensor" not in fields:
+        fields["expert_tensor"] = fields.get("tensor", 1)
+        if fields["expert_tensor"] > 1:
+            assumptions.append(
+                Text(N_("{name} {value}, because none was given"), name="expert tensor", value=fields["expert_tensor"])
+            )
+    if "data" in fields:
+        used = model_ranks * fields["data"]
+        if used != devices:
+            raise InputError(
+                Text(
+                    N_("tp·pp·cp·dp = {used}, but the cluster has {devices} devices"),
+                    used=used,
+                    devices=devices,
+                ),
+                where="--dp",
+                fix=_mesh_fix(model_ranks, devices, problem.cluster),
+            )
+        return
+    if devices % model_ranks:
+        raise InputError(
+            Text(N_("{devices} devices cannot be divided into groups of tp·pp·cp = {ranks}"), devices=devices, ranks=model_ranks),
+            where="--tp --pp --cp",
+            fix=_mesh_fix(model_ranks, devices, problem.cluster),
+        )
+    fields["data"] = devices // model_ranks
+
+
+def _mesh_fix(model_ranks: int, devices: int, cluster: Cluster) -> Text:
+    if devices % model_ranks == 0:
+        return Text(N_("use --dp {data}, or leave --dp out"), data=devices // model_ranks)
+    below, above = devices // model_ranks * model_ranks, -(-devices // model_ranks) * model_ranks
+    legal = " / ".join(str(n) for n in dict.fromkeys((below, above)) if n > 0)
+    return Text(N_("use degrees whose product divides {devices}, or {legal} devices"), devices=devices, legal=legal)
+
+
+# ---------------------------------------------------------------------------------------------- constraints
+
+
+def constraints(settings: Settings | None = None, **given: Any) -> Constraints:
+    """Constraints of a search: fixed degrees (one or several), frameworks, memory limit; `given` wins over `settings`."""
+    from meshwright.engine.search.space import Constraints
+
+    known = {f.name for f in dataclasses.fields(Constraints)}
+    values = {
+        **(settings or Settings()).section("constraints"),
+        **{key: value for key, value in given.items() if value not in (None, ())},
+    }
+    fields = {}
+    for name, value in values.items():
+        target = _CONSTRAINT_FIELDS.get(name, name)
+        if name in ("goal", "top"):
+            continue
+        if target not in known:
+            raise UsageError(
+                Text(N_("the search cannot be constrained by '{name}' yet"), name=name),
+                where=_FLAGS.get(name, name),
+                fix=Text(N_("known here: {names}"), names=", ".join(sorted(known))),
+            )
+        fields[target] = _constraint(name, value)
+    return Constraints(**fields)
+
+
+_CONSTRAINT_FIELDS: dict[str, str] = {}
+
+
+def _constraint(name: str, value: Any) -> Any:
+    if name == "max_memory_fraction":
+        return bounded(value, name, where="--max-memory", kind="fraction")
+    singular = {"frameworks": "framework"}.get(name, name)
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple, set)) else [value]
+    return frozenset(_strategy_field(singular, part) for part in parts)
+
+
+# ---------------------------------------------------------------------------------------------- verbs
+
+
+def estimate(problem: Problem, strategy: Strategy) -> Estimate:
+    """Memory, time, cost and findings of one strategy."""
+    from meshwright.engine.evaluate import evaluate
+
+    return evaluate(problem, strategy)
+
+
+def plan(
+    problem: Problem,
+    *,
+    goal: str = "fastest",
+    constraints: Constraints | None = None,
+    top: int = 10,
+    progress: Progress | None = None,
+) -> Plan:
+    """The best strategies for a problem, what was rejected and why."""
+    from meshwright.engine.search.plan import plan as search
+
+    limits = constraints if constraints is not None else _no_constraints()
+    return search(problem, goal=_goal(goal, GOALS), constraints=limits, top=whole(top, "top", where="--top"), progress=progress)
+
+
+def scale(
+    problem: Problem,
+    devices: Sequence[int] = (),
+    *,
+    mode: str = "fixed-batch",
+    constraints: Constraints | None = None,
+    progress: Progress | None = None,
+) -> Scaling:
+    """What more devices buy: throughput, MFU, exposed communication and cost against their number."""
+    from meshwright.engine.scale import scale as run
+
+    limits = constraints if constraints is not None else _no_constraints()
+    counts = tuple(sorted({whole(n, "devices", where="--devices") for n in devices})) or device_counts(problem.cluster)
+    return run(problem, counts, mode=_goal(mode, SCALE_MODES), constraints=limits, progress=progress)
+
+
+def size(
+    problem: Problem,
+    *,
+    tokens: float | str | None = None,
+    deadline: float | str | None = None,
+    budget: float | str | None = None,
+    goal: str = "fewest",
+    constraints: Constraints | None = None,
+    progress: Progress | None = None,
+) -> Sizing:
+    """The fewest devices, or the least cost, that meets a deadline (days) or a budget (dollars)."""
+    from meshwright.engine.size import size as run
+
+    wanted = problem.job.tokens if tokens is None else bounded(tokens, "tokens", where="--tokens")
+    if wanted is None:
+        raise UsageError(
+            Text(N_("the length of the run is not given")),
+            where="--tokens",
+            fix=Text(N_("name one, e.g. {examples}"), examples="--tokens 15T"),
+        )
+    if deadline is None and budget is None:
+        raise UsageError(
+            Text(N_("neither a deadline nor a budget is given")),
+            where="--deadline --budget",
+            fix=Text(N_("name one, e.g. {examples}"), examples="--deadline 30d, --budget 2M"),
+        )
+    return run(
+        problem,
+        tokens=wanted,
+        deadline_days=None if deadline is None else bounded(deadline, "deadline", where="--deadline", kind="days"),
+        budget=None if budget is None else bounded(budget, "budget", where="--budget", kind="dollars"),
+        goal=_goal(goal, SIZE_GOALS),
+        constraints=constraints if constraints is not None else _no_constraints(),
+        progress=progress,
+    )
+
+
+def compare(problem: Problem, strategies: Sequence[tuple[str, Strategy]]) -> Comparison:
+    """Several strategies side by side, term by term."""
+    from meshwright.engine.compare import compare as run
+
+    if len(strategies) < 2:
+        raise UsageError(
+            Text(N_("comparing needs at least two strategies")),
+            where="compare",
+            fix=Text(N_("give two result files, or one result file that holds a plan")),
+        )
+    return run(problem, strategies)
+
+
+def explain(
+    subject: str, *, plan: Plan | None = None, estimate: Estimate | None = None, problem: Problem | None = None
+) -> Explanation:
+    """What a term, a rule code, a formula or a concept is, with the numbers of a plan when one is given."""
+    from meshwright.engine.explain import explain as run
+
+    return run(subject, plan=plan, estimate=estimate, problem=problem)
+
+
+def catalog_list(kind: str | None = None) -> Any:
+    """Entries of the catalogue, of one kind or all."""
+    from meshwright.catalog import verbs
+
+    return verbs.list(kind)
+
+
+def catalog_show(name: str) -> Any:
+    """One entry with the source and basis of each value."""
+    from meshwright.catalog import verbs
+
+    return verbs.show(name)
+
+
+def catalog_add(path: str | Path) -> Any:
+    """Add a file to the user's own catalogue, after checking it."""
+    from meshwright.catalog import verbs
+
+    return verbs.add(path)
+
+
+def catalog_validate(paths: Iterable[str | Path] = ()) -> Any:
+    """Check catalogue files: schema, a source per value, and plausibility."""
+    from meshwright.catalog import verbs
+
+    return verbs.validate(paths)
+
+
+def device_counts(cluster: Cluster) -> tuple[int, ...]:
+    """Powers of two from one node up to the whole cluster, and the cluster itself."""
+    counts = []
+    n = cluster.node_size
+    while n < cluster.devices:
+        counts.append(n)
+        n *= 2
+    return (*counts, cluster.devices)
+
+
+def _no_constraints() -> Constraints:
+    from meshwright.engine.search.space import Constraints
+
+    return Constraints()
+
+
+def _goal(value: str, legal: tuple[str, ...]) -> Any:
+    if value not in legal:
+        close = difflib.get_close_matches(str(value), legal, n=2, cutoff=0.3) or legal
+        raise InputError(
+            Text(N_("'{value}' is not a goal that is known here"), value=str(value)[:60]),
+            where="--goal",
+            fix=Text(N_("choose one of {names}"), names=", ".join(close)),
+        )
+    return value

@@ -1,0 +1,111 @@
+"""Click, taught to speak the reader's language, to show examples first, and to load verbs only when called."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from meshwright.cli.language import say
+from meshwright.cli.verbs import LATER, VERBS
+from meshwright.errors import MissingExtraError
+from meshwright.messages import N_, Text
+
+
+class Option(click.Option):
+    """An option whose help is a message id."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The help record, translated."""
+        original, self.help = self.help, say(self.help) if self.help else self.help
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.help = original
+
+
+class _Speaking(click.Command):
+    """What commands and groups share: translated help, examples first, a help option made anew per language."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Click caches this option with its text; the language may differ next time."""
+        self._help_option = None
+        return super().get_help_option(ctx)
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """First line of the translated help."""
+        return say(self.help) if self.help else ""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples, then the description."""
+        if self.examples:
+            with formatter.section(say(N_("Examples"))):
+                for example in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}meshwright {example}\n")
+        if self.help:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(say(self.help))
+
+
+class Command(_Speaking):
+    """A verb."""
+
+
+class Group(_Speaking, click.Group):
+    """A verb with verbs of its own (`catalog`)."""
+
+    command_class = Command
+
+
+class Root(Group):
+    """All verbs, each imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the verb, or make the one that says it waits."""
+        verb = VERBS.get(cmd_name)
+        if verb is None:
+            return None
+        if not verb.module:
+            return _waiting(cmd_name, verb.help)
+        return importlib.import_module(f"meshwright.cli.commands.{verb.module}").command  # type: ignore[no-any-return]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Verbs by group; those that wait share one line."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, verb in VERBS.items():
+            groups.setdefault(verb.group, []).append((name, say(verb.help)))
+        waiting = groups.pop(LATER, [])
+        for group, rows in groups.items():
+            with formatter.section(say(group)):
+                formatter.write_dl(rows)
+        if waiting:
+            with formatter.section(say(LATER)):
+                formatter.write_text(", ".join(name for name, _ in waiting))
+
+
+def _waiting(name: str, help: str) -> Command:
+    def callback(arguments: tuple[str, ...]) -> None:
+        raise MissingExtraError(
+            Text(N_("`{verb}` waits for a later release and is not built yet"), verb=name),
+            where=name,
+            fix=Text(N_("what works today: {names}"), names=", ".join(n for n, v in VERBS.items() if v.module)),
+        )
+
+    return Command(
+        name,
+        callback=callback,
+        help=help,
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True},
+    )

@@ -1,0 +1,1 @@
+"""One module per verb; imported only when the verb is called."""

@@ -1,0 +1,1 @@
+"""Results as text for a person: one module per kind of result."""

@@ -1,0 +1,1 @@
+"""The questions: what does a strategy cost, which is best, why."""

@@ -1,0 +1,45 @@
+"""What a software stack does on its own: which kernels are fused, what it overlaps, in which precision it reduces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+from meshwright.catalog.constants import constants, names
+from meshwright.errors import UnknownNameError
+
+CURRENT = {"megatron": "megatron-core", "fsdp": "fsdp2", "deepspeed": "deepspeed", "jax": "maxtext"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """Constants of one software profile; see data/software for the source of each."""
+
+    id: str
+    framework: str
+    fused_attention: bool
+    fused_elementwise: bool
+    fused_loss: bool
+    gradient_bytes: float
+    reduce_bytes: float
+    overlap_grad_reduce: bool
+    overlap_param_gather: bool
+    overlap_p2p: bool
+    bucket_elements: float
+    host_kernels: float
+    step_overhead: float
+    dropout: bool = False
+
+
+@lru_cache(maxsize=32)
+def software(name: str, framework: str = "megatron") -> Software:
+    """The profile `name`, or the current one of `framework` when `name` is empty.
+
+    Raises `UnknownNameError` with the known profiles.
+    """
+    chosen = name or CURRENT[framework]
+    if chosen not in names("software"):
+        raise UnknownNameError("software", chosen, names("software"))
+    values = constants("software", chosen)
+    known = {f.name for f in fields(Software)}
+    return Software(id=chosen, **{k: v for k, v in values.items() if k in known})

@@ -1,0 +1,62 @@
+"""Memory formulas in one place: model states, activations, buffers."""
+
+from meshwright.formulas.memory_activations import (
+    first_stage_extra,
+    first_stage_layers,
+    in_flight_1f1b,
+    in_flight_dualpipe,
+    in_flight_gpipe,
+    in_flight_interleaved,
+    in_flight_zero_bubble,
+    layer_full,
+    layer_plain,
+    layer_selective,
+    layer_sequence,
+    layer_tensor,
+    logits_and_loss,
+    logits_copy,
+    materialised_attention,
+    passes_of_chunk,
+)
+from meshwright.formulas.memory_buffers import (
+    allocator_reserve,
+    context,
+    ddp_buckets,
+    foreach_temporaries,
+    fsdp_gathered,
+    fsdp_gradients,
+    pipeline_buffers,
+    sequence_gather,
+    unsynchronised_gradients,
+    zero3_gather,
+    zero_reduce_buckets,
+)
+from meshwright.formulas.memory_states import (
+    adafactor_moments,
+    adam_8bit_moments,
+    bytes_per_value,
+    deepspeed_zero2_device,
+    deepspeed_zero2_host,
+    deepspeed_zero3_device,
+    deepspeed_zero3_host,
+    expert_data_parallel,
+    host_checkpoint,
+    host_initialise,
+    host_offload,
+    megatron_states,
+    unsharded_states,
+    zero1_states,
+    zero2_states,
+    zero3_states,
+)
+
+__all__ = [
+    "adafactor_moments", "adam_8bit_moments", "allocator_reserve", "bytes_per_value", "context", "ddp_buckets",
+    "deepspeed_zero2_device", "deepspeed_zero2_host", "deepspeed_zero3_device", "deepspeed_zero3_host",
+    "expert_data_parallel", "first_stage_extra", "first_stage_layers", "foreach_temporaries", "fsdp_gathered",
+    "fsdp_gradients", "host_checkpoint", "host_initialise", "host_offload", "in_flight_1f1b", "in_flight_dualpipe",
+    "in_flight_gpipe", "in_flight_interleaved", "in_flight_zero_bubble", "layer_full", "layer_plain",
+    "layer_selective", "layer_sequence", "layer_tensor", "logits_and_loss", "logits_copy", "materialised_attention",
+    "megatron_states", "passes_of_chunk", "pipeline_buffers", "sequence_gather", "unsharded_states",
+    "unsynchronised_gradients", "zero1_states", "zero2_states", "zero3_gather", "zero3_states", "zero_reduce_buckets",
+]  # fmt: skip

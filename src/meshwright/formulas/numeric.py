@@ -1,0 +1,74 @@
+"""Arithmetic that serves a Python number and a numpy column through the same lines.
+
+numpy calls on Python floats cost about a microsecond each; a single estimate makes thousands. These helpers take
+the plain-Python path when no argument is an array, so one strategy costs microseconds and a million share the code.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+Number = float | int | npt.NDArray[Any]
+
+
+class Unit(str):
+    """Unit of a parameter or result, in pint's spelling; checked by tests/formulas/test_dimensions.py."""
+
+    __slots__ = ()
+
+
+Bytes = Annotated[Any, Unit("byte")]
+Seconds = Annotated[Any, Unit("second")]
+Flops = Annotated[Any, Unit("flop")]
+FlopsPerSecond = Annotated[Any, Unit("flop / second")]
+BytesPerSecond = Annotated[Any, Unit("byte / second")]
+Count = Annotated[Any, Unit("dimensionless")]
+Fraction = Annotated[Any, Unit("dimensionless")]
+Tokens = Annotated[Any, Unit("token")]
+Dollars = Annotated[Any, Unit("dollar")]
+SqrtCost = Annotated[Any, Unit("second / byte ** 0.5")]
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger of `a` and `b`, element by element on arrays."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.maximum(a, b)
+    return a if a >= b else b
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller of `a` and `b`, element by element on arrays."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    return a if a <= b else b
+
+
+def where(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where `condition` holds, else `b`. Both are evaluated: neither may divide by zero."""
+    if isinstance(condition, np.ndarray) or isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.where(condition, a, b)
+    return a if condition else b
+
+
+def ceil(x: Any) -> Any:
+    """Smallest whole number not below `x`."""
+    return np.ceil(x) if isinstance(x, np.ndarray) else math.ceil(x)
+
+
+def floor(x: Any) -> Any:
+    """Largest whole number not above `x`."""
+    return np.floor(x) if isinstance(x, np.ndarray) else math.floor(x)
+
+
+def log2(x: Any) -> Any:
+    """Base-2 logarithm."""
+    return np.log2(x) if isinstance(x, np.ndarray) else math.log2(x)
+
+
+def sqrt(x: Any) -> Any:
+    """Square root; keeps units of quantities (`x ** 0.5`)."""
+    return np.sqrt(x) if isinstance(x, np.ndarray) else x**0.5

@@ -1,0 +1,264 @@
+"""Records to plain JSON documents and back: base SI units, schema name and version inside, no NaN or infinity.
+
+A document is `{"schema": "meshwright.plan/1", "meshwright_version": …, …fields of the record…}`. Dataclasses
+become objects; a class that shares a field with others (a mixer, an MLP) says its `kind`; a `Text` becomes
+`{"text": English sentence, "id": template, "values": …}`. Reading walks the annotations of the same records.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meshwright import __version__
+from meshwright.errors import InputError, MeshwrightError
+from meshwright.messages import N_, Text
+from meshwright.spec import Estimate, Strategy
+from meshwright.spec import model as model_records
+from meshwright.spec.plan import Comparison, Explanation, Plan, Problem, Scaling, Sizing
+
+RECORDS: dict[str, type] = {
+    "estimate": Estimate,
+    "plan": Plan,
+    "scale": Scaling,
+    "size": Sizing,
+    "compare": Comparison,
+    "explain": Explanation,
+}
+_MAJOR = 1
+# Records of which several kinds may stand in one field.
+_KINDS: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (
+        model_records.Attention,
+        model_records.MultiLatentAttention,
+        model_records.LinearAttention,
+        model_records.Mamba1,
+        model_records.Mamba2,
+        model_records.Mlp,
+        model_records.Moe,
+    )
+}
+
+
+def document(kind: str, record: Any, **extra: Any) -> dict[str, Any]:
+    """The JSON document of a record; `extra` fields (problem, command) stand before those of the record."""
+    body = to_json(record)
+    head = {"schema": f"meshwright.{kind}/{_MAJOR}", "meshwright_version": __version__}
+    return {**head, **{k: to_json(v, k) for k, v in extra.items()}, **(body if isinstance(body, dict) else {kind: body})}
+
+
+def to_json(value: Any, path: str = "") -> Any:
+    """`value` as JSON types; raises an internal error for anything that JSON cannot hold honestly."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise MeshwrightError(Text(N_("the result holds {value} at {path}"), value=str(value), path=path or "/"))
+        return float(value)
+    if isinstance(value, Text):
+        values = {k: to_json(v, f"{path}.{k}") for k, v in value.values.items()}
+        return {"text": value.render("en"), "id": value.template, "values": values}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _object(value, path)
+    if isinstance(value, Mapping):
+        return {str(k): to_json(v, f"{path}.{k}") for k, v in value.items()}
+    if isinstance(value, (frozenset, set)):
+        return sorted(to_json(v, path) for v in value)
+    if isinstance(value, (list, tuple)):
+        return [to_json(v, f"{path}[{i}]") for i, v in enumerate(value)]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return to_json(value.tolist(), path)
+    raise MeshwrightError(Text(N_("the result holds {value} at {path}"), value=type(value).__name__, path=path or "/"))
+
+
+def _object(record: Any, path: str) -> dict[str, Any]:
+    name = type(record).__name__
+    fields = {"kind": name} if name in _KINDS else {}
+    for field in dataclasses.fields(record):
+        where = f"{path}.{field.name}" if path else field.name
+        fields[field.name] = to_json(getattr(record, field.name), where)
+    if isinstance(record, Strategy):
+        fields["short"] = record.short
+    return fields
+
+
+def dumps(value: Any, *, indent: int | None = 2) -> str:
+    """JSON text of a document; never NaN or infinity."""
+    return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result file read back: what it is, its problem, its strategies by name, and the record itself."""
+
+    kind: str
+    problem: Problem
+    strategies: tuple[tuple[str, Strategy], ...]
+    record: Any
+
+
+def load_result(path: str | Path) -> Result:
+    """A result written by `--json` (`-` reads standard input): enough to explain, compare and evaluate again."""
+    name = str(path)
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(Text(N_("cannot read the result file: {reason}"), reason=reason), where=name) from error
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            Text(N_("the file is not JSON: {reason}"), reason=str(error)),
+            where=name,
+            fix=Text(N_("write it with `meshwright plan … --json -o plan.json`")),
+        ) from error
+    return read_result(data, where=name)
+
+
+def read_result(data: Any, *, where: str = "") -> Result:
+    """A result document as records."""
+    schema = data.get("schema", "") if isinstance(data, dict) else ""
+    kind, _, major = str(schema).removeprefix("meshwright.").partition("/")
+    if kind not in ("estimate", "plan", "scale", "size") or not str(schema).startswith("meshwright."):
+        raise InputError(
+            Text(N_("the file does not hold a plan or an estimate of Meshwright")),
+            where=where,
+            fix=Text(N_("write it with `meshwright plan … --json -o plan.json`")),
+        )
+    if major != str(_MAJOR):
+        raise InputError(
+            Text(N_("the file has schema {schema}, this release reads version {major}"), schema=schema, major=_MAJOR),
+            where=where,
+        )
+    try:
+        record = from_json(RECORDS[kind], data)
+        problem = record.problem if hasattr(record, "problem") else from_json(Problem, data["problem"])
+    except _Malformed as error:
+        raise InputError(
+            Text(N_("the result file is damaged at {path}"), path=str(error) or "/"), where=where
+        ) from error
+    except KeyError as error:
+        raise InputError(Text(N_("the result file is damaged at {path}"), path=str(error)), where=where) from error
+    return Result(kind, problem, _strategies(record), record)
+
+
+def _strategies(record: Any) -> tuple[tuple[str, Strategy], ...]:
+    if isinstance(record, Estimate):
+        return ((record.strategy.short, record.strategy),)
+    if isinstance(record, Plan):
+        return tuple((f"#{r.rank} {r.strategy.short}", r.strategy) for r in record.ranked)
+    if isinstance(record, Sizing):
+        return () if record.estimate is None else ((record.estimate.strategy.short, record.estimate.strategy),)
+    return tuple((f"{p.devices} × {p.estimate.strategy.short}", p.estimate.strategy) for p in record.points if p.estimate)
+
+
+class _Malformed(Exception):
+    """A document that does not follow the annotations; the message is the path."""
+
+
+def from_json(annotation: Any, data: Any, path: str = "") -> Any:
+    """`data` as a value of `annotation`; the inverse of `to_json` on the records of `spec`."""
+    if annotation is Any:
+        return _plain(data)
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return _union(typing.get_args(annotation), data, path)
+    if origin is typing.Literal:
+        return _expect(data in typing.get_args(annotation), data, path)
+    if origin is tuple:
+        return _tuple(typing.get_args(annotation), data, path)
+    if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        _expect(isinstance(data, dict), data, path)
+        return {k: from_json(typing.get_args(annotation)[1], v, f"{path}.{k}") for k, v in data.items()}
+    if annotation is Text:
+        return _text(data, path)
+    if dataclasses.is_dataclass(annotation):
+        return _record(annotation, data, path)
+    if annotation is float:
+        return float(_expect(isinstance(data, (int, float)) and not isinstance(data, bool), data, path))
+    if annotation is int:
+        return _expect(isinstance(data, int) and not isinstance(data, bool), data, path)
+    return _expect(isinstance(data, annotation), data, path)
+
+
+def _expect(condition: bool, data: Any, path: str) -> Any:
+    if not condition:
+        raise _Malformed(path)
+    return data
+
+
+def _plain(data: Any) -> Any:
+    return tuple(_plain(item) for item in data) if isinstance(data, list) else data
+
+
+def _union(options: tuple[Any, ...], data: Any, path: str) -> Any:
+    if data is None:
+        return _expect(type(None) in options, None, path)
+    if isinstance(data, dict) and data.get("kind") in _KINDS:
+        return _record(_KINDS[data["kind"]], data, path)
+    for option in options:
+        if option is type(None):
+            continue
+        try:
+            return from_json(option, data, path)
+        except _Malformed as error:
+            failure = error
+    raise failure
+
+
+def _tuple(arguments: tuple[Any, ...], data: Any, path: str) -> tuple[Any, ...]:
+    _expect(isinstance(data, list), data, path)
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return tuple(from_json(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(data))
+    _expect(len(arguments) == len(data), data, path)
+    pairs = enumerate(zip(arguments, data, strict=True))
+    return tuple(from_json(argument, item, f"{path}[{i}]") for i, (argument, item) in pairs)
+
+
+def _text(data: Any, path: str) -> Text:
+    _expect(isinstance(data, dict) and isinstance(data.get("id"), str), data, path)
+    values = data.get("values", {})
+    _expect(isinstance(values, dict), values, path)
+    read = {k: _text(v, path) if isinstance(v, dict) and "id" in v else _plain(v) for k, v in values.items()}
+    text = Text(data["id"], **read)
+    try:
+        text.render("en")
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise _Malformed(path) from error
+    return text
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _record(cls: type, data: Any, path: str) -> Any:
+    _expect(isinstance(data, dict), data, path)
+    hints = _hints(cls)
+    values = {}
+    for field in dataclasses.fields(cls):
+        where = f"{path}.{field.name}" if path else field.name
+        if field.name in data:
+            values[field.name] = from_json(hints[field.name], data[field.name], where)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise _Malformed(where)
+    return cls(**values)
