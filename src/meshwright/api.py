@@ -9,22 +9,24 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from meshwright.errors import InputError, UsageError
 from meshwright.messages import N_, Text
-from meshwright.settings import Settings
+from meshwright.settings import CLUSTER_OVERRIDES, Settings
 from meshwright.spec.job import OPTIMIZERS, PRECISIONS, Job
 from meshwright.spec.plan import Comparison, Explanation, Plan, Problem, Scaling, Sizing
 from meshwright.spec.strategy import FRAMEWORKS, OFFLOADS, RECOMPUTES, SCHEDULES, SHARDINGS, Strategy
 from meshwright.units import parse_quantity
 
 if TYPE_CHECKING:
+    from meshwright.catalog.verbs import Added, Row, Shown
     from meshwright.engine.search.space import Constraints
     from meshwright.spec.cluster import Cluster
-    from meshwright.spec.estimate import Estimate
+    from meshwright.spec.estimate import Estimate, Refusal
+    from meshwright.spec.finding import Finding
     from meshwright.spec.model import ModelSpec
 
 Progress = Callable[[float, str], None]
@@ -55,7 +57,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "micro_batch": (1, 2**16),
     "devices": (1, 2**22),
     "tokens": (1, 1e18),
-    "price": (0, 1e5),
+    "price": (1e-4, 1e4),
     "data_time": (0, 86400),
     "expert_imbalance": (1, 1e4),
     "deadline": (1e-3, 1e6),
@@ -131,11 +133,15 @@ def problem(
     tokens: float | str | None = None,
     software: str | None = None,
     price: float | str | None = None,
+    model_text: str | bytes | None = None,
     settings: Settings | None = None,
 ) -> Problem:
-    """Model, cluster and job, resolved. Arguments win over `settings`; every default becomes an assumption."""
+    """Model, cluster and job, resolved. Arguments win over `settings`; every default becomes an assumption.
+
+    `model_text` is the content of a config.json (or a TOML architecture) where `model` is `-`.
+    """
     settings = settings or Settings()
-    spec = _model(model, settings)
+    spec = _model(model, settings, model_text)
     hardware = _cluster(cluster, settings, price)
     assumptions: list[Text] = [Text(N_("{note}"), note=note) for note in hardware.assumptions]
     given = {
@@ -151,7 +157,7 @@ def problem(
     return Problem(model=spec, cluster=hardware, job=job, assumptions=tuple(assumptions))
 
 
-def _model(given: str | Path | ModelSpec | None, settings: Settings) -> ModelSpec:
+def _model(given: str | Path | ModelSpec | None, settings: Settings, text: str | bytes | None) -> ModelSpec:
     from meshwright.catalog import models
 
     if given is None:
@@ -162,7 +168,7 @@ def _model(given: str | Path | ModelSpec | None, settings: Settings) -> ModelSpe
             where="MODEL",
             fix=Text(N_("name one, e.g. {examples}"), examples="llama-3.1-70b, ./config.json"),
         )
-    return models.model(str(given)) if isinstance(given, (str, Path)) else given
+    return models.model(str(given), text=text) if isinstance(given, (str, Path)) else given
 
 
 def _cluster(given: str | Path | Cluster | None, settings: Settings, price: Any) -> Cluster:
@@ -176,17 +182,22 @@ def _cluster(given: str | Path | Cluster | None, settings: Settings, price: Any)
             where="--cluster",
             fix=Text(N_("name one, e.g. {examples}"), examples="--cluster h100-sxm:512"),
         )
-    cluster = hardware.cluster(str(given)) if isinstance(given, (str, Path)) else given
+    overrides = {name: settings.get("cluster", name) for name in CLUSTER_OVERRIDES}
     price = settings.get("cluster", "price") if price is None else price
     if price is not None:
-        dollars = bounded(price, "price", where="--price", kind="dollars")
-        cluster = dataclasses.replace(cluster, price_per_device_hour=dollars, price_note="")
-    return cluster
+        overrides["price_per_device_hour"] = bounded(price, "price", where="--price", kind="dollars")
+    if not isinstance(given, (str, Path)):
+        return (
+            given
+            if price is None
+            else dataclasses.replace(given, price_per_device_hour=overrides["price_per_device_hour"])
+        )
+    return hardware.cluster(str(given), **overrides)
 
 
 def _beside(path: Any, settings: Settings) -> str | None:
     if path is None or settings.path is None:
-        return path
+        return None if path is None else str(path)
     return str(settings.path.parent / str(path))
 
 
@@ -219,7 +230,9 @@ def _job(values: Mapping[str, Any], model: ModelSpec, cluster: Cluster, assumpti
     if values.get("data_time") is not None:
         fields["data_time"] = bounded(values["data_time"], "data_time", where="job.data_time", kind="seconds")
     if values.get("expert_imbalance") is not None:
-        fields["expert_imbalance"] = bounded(values["expert_imbalance"], "expert_imbalance", where="job.expert_imbalance")
+        fields["expert_imbalance"] = bounded(
+            values["expert_imbalance"], "expert_imbalance", where="job.expert_imbalance"
+        )
     if values.get("dropout") is not None:
         fields["dropout"] = flag(values["dropout"], where="job.dropout")
     if values.get("software") is not None:
@@ -323,7 +336,11 @@ def _fill_degrees(fields: dict[str, Any], problem: Problem, assumptions: list[Te
         return
     if devices % model_ranks:
         raise InputError(
-            Text(N_("{devices} devices cannot be divided into groups of tp·pp·cp = {ranks}"), devices=devices, ranks=model_ranks),
+            Text(
+                N_("{devices} devices cannot be divided into groups of tp·pp·cp = {ranks}"),
+                devices=devices,
+                ranks=model_ranks,
+            ),
             where="--tp --pp --cp",
             fix=_mesh_fix(model_ranks, devices, problem.cluster),
         )
@@ -342,7 +359,7 @@ def _mesh_fix(model_ranks: int, devices: int, cluster: Cluster) -> Text:
 
 
 def constraints(settings: Settings | None = None, **given: Any) -> Constraints:
-    """Constraints of a search: fixed degrees (one or several), frameworks, memory limit; `given` wins over `settings`."""
+    """Constraints of a search: degrees (one or several), methods, memory limit; `given` wins over `settings`."""
     from meshwright.engine.search.space import Constraints
 
     known = {f.name for f in dataclasses.fields(Constraints)}
@@ -365,22 +382,24 @@ def constraints(settings: Settings | None = None, **given: Any) -> Constraints:
     return Constraints(**fields)
 
 
-_CONSTRAINT_FIELDS: dict[str, str] = {}
+_CONSTRAINT_FIELDS = {"framework": "frameworks"}
 
 
 def _constraint(name: str, value: Any) -> Any:
     if name == "max_memory_fraction":
         return bounded(value, name, where="--max-memory", kind="fraction")
+    if name == "recompute_ops":
+        return _strategy_field(name, value)
     singular = {"frameworks": "framework"}.get(name, name)
-    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple, set)) else [value]
-    return frozenset(_strategy_field(singular, part) for part in parts)
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
+    return tuple(dict.fromkeys(_strategy_field(singular, part) for part in parts))
 
 
 # ---------------------------------------------------------------------------------------------- verbs
 
 
-def estimate(problem: Problem, strategy: Strategy) -> Estimate:
-    """Memory, time, cost and findings of one strategy."""
+def estimate(problem: Problem, strategy: Strategy) -> Estimate | Refusal:
+    """Memory, time, cost and findings of one strategy, or the findings that forbid it."""
     from meshwright.engine.evaluate import evaluate
 
     return evaluate(problem, strategy)
@@ -398,12 +417,14 @@ def plan(
     from meshwright.engine.search.plan import plan as search
 
     limits = constraints if constraints is not None else _no_constraints()
-    return search(problem, goal=_goal(goal, GOALS), constraints=limits, top=whole(top, "top", where="--top"), progress=progress)
+    return search(
+        problem, goal=_goal(goal, GOALS), constraints=limits, top=whole(top, "top", where="--top"), progress=progress
+    )
 
 
 def scale(
     problem: Problem,
-    devices: Sequence[int] = (),
+    devices: Sequence[int | str] = (),
     *,
     mode: str = "fixed-batch",
     constraints: Constraints | None = None,
@@ -476,28 +497,28 @@ def explain(
     return run(subject, plan=plan, estimate=estimate, problem=problem)
 
 
-def catalog_list(kind: str | None = None) -> Any:
-    """Entries of the catalogue, of one kind or all."""
+def catalog_list(kind: str | None = None, contains: str = "") -> list[Row]:
+    """Entries of the catalogue, of one kind or all, whose name contains a text."""
     from meshwright.catalog import verbs
 
-    return verbs.list(kind)
+    return verbs.list_entries(kind, contains)
 
 
-def catalog_show(name: str) -> Any:
+def catalog_show(name: str, kind: str | None = None) -> Shown:
     """One entry with the source and basis of each value."""
     from meshwright.catalog import verbs
 
-    return verbs.show(name)
+    return verbs.show(name, kind)
 
 
-def catalog_add(path: str | Path) -> Any:
+def catalog_add(path: str | Path, *, kind: str | None = None, replace: bool = False) -> Added:
     """Add a file to the user's own catalogue, after checking it."""
     from meshwright.catalog import verbs
 
-    return verbs.add(path)
+    return verbs.add(path, kind=kind, replace=replace)
 
 
-def catalog_validate(paths: Iterable[str | Path] = ()) -> Any:
+def catalog_validate(paths: Sequence[str | Path] = ()) -> list[Finding]:
     """Check catalogue files: schema, a source per value, and plausibility."""
     from meshwright.catalog import verbs
 

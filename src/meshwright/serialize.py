@@ -54,7 +54,11 @@ def document(kind: str, record: Any, **extra: Any) -> dict[str, Any]:
     """The JSON document of a record; `extra` fields (problem, command) stand before those of the record."""
     body = to_json(record)
     head = {"schema": f"meshwright.{kind}/{_MAJOR}", "meshwright_version": __version__}
-    return {**head, **{k: to_json(v, k) for k, v in extra.items()}, **(body if isinstance(body, dict) else {kind: body})}
+    return {
+        **head,
+        **{k: to_json(v, k) for k, v in extra.items()},
+        **(body if isinstance(body, dict) else {kind: body}),
+    }
 
 
 def to_json(value: Any, path: str = "") -> Any:
@@ -167,7 +171,9 @@ def _strategies(record: Any) -> tuple[tuple[str, Strategy], ...]:
         return tuple((f"#{r.rank} {r.strategy.short}", r.strategy) for r in record.ranked)
     if isinstance(record, Sizing):
         return () if record.estimate is None else ((record.estimate.strategy.short, record.estimate.strategy),)
-    return tuple((f"{p.devices} × {p.estimate.strategy.short}", p.estimate.strategy) for p in record.points if p.estimate)
+    return tuple(
+        (f"{p.devices} × {p.estimate.strategy.short}", p.estimate.strategy) for p in record.points if p.estimate
+    )
 
 
 class _Malformed(Exception):
@@ -191,7 +197,7 @@ def from_json(annotation: Any, data: Any, path: str = "") -> Any:
     if annotation is Text:
         return _text(data, path)
     if dataclasses.is_dataclass(annotation):
-        return _record(annotation, data, path)
+        return _record(annotation, data, path)  # type: ignore[arg-type]
     if annotation is float:
         return float(_expect(isinstance(data, (int, float)) and not isinstance(data, bool), data, path))
     if annotation is int:

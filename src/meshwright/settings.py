@@ -22,10 +22,19 @@ FILE_NAME = "meshwright.toml"
 
 _JOB = {f.name for f in fields(Job)}
 _STRATEGY = {f.name for f in fields(Strategy)}
-_CONSTRAINTS = _STRATEGY - {"recompute_ops", "layers_per_stage"} | {"frameworks", "max_memory_fraction", "goal", "top"}
+_CONSTRAINTS = {
+    "framework", "frameworks", "tensor", "pipeline", "virtual", "context", "expert", "expert_tensor", "data",
+    "micro_batch", "sharding", "shard", "recompute", "recompute_ops", "schedule", "offload", "max_memory_fraction",
+    "goal", "top",
+}  # fmt: skip
+# Fields of a cluster that may be set over the catalogue's values (names of `catalog.clusters.OVERRIDES`).
+CLUSTER_OVERRIDES = (
+    "node_size", "domain_size", "link", "link_bandwidth", "nic_bandwidth", "nics_per_node", "fabric", "rails",
+    "pod_size", "oversubscription", "host_memory_bytes", "price_per_device_hour",
+)  # fmt: skip
 KNOWN: dict[str, set[str]] = {
     "model": {"name", "path"},
-    "cluster": {"name", "path", "price", "software"},
+    "cluster": {"name", "path", "price", *CLUSTER_OVERRIDES},
     "job": _JOB,
     "strategy": _STRATEGY,
     "constraints": _CONSTRAINTS,

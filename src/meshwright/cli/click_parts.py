@@ -10,12 +10,18 @@ import click
 
 from meshwright.cli.language import say
 from meshwright.cli.verbs import LATER, VERBS
-from meshwright.errors import MissingExtraError
+from meshwright.errors import MissingExtraError, UsageError
 from meshwright.messages import N_, Text
+
+OTHER = N_("Options")
 
 
 class Option(click.Option):
-    """An option whose help is a message id."""
+    """An option whose help is a message id; `section` is the heading it stands under."""
+
+    def __init__(self, *args: Any, section: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The help record, translated."""
@@ -41,6 +47,19 @@ class _Speaking(click.Command):
     def get_short_help_str(self, limit: int = 45) -> str:
         """First line of the translated help."""
         return say(self.help) if self.help else ""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Options under the headings of their sections, in the order in which these appear."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(parameter, "section", "") or OTHER, []).append(record)
+        for section, records in sections.items():
+            with formatter.section(say(section)):
+                formatter.write_dl(records)
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Examples, then the description."""
@@ -78,7 +97,24 @@ class Root(Group):
             return None
         if not verb.module:
             return _waiting(cmd_name, verb.help)
-        return importlib.import_module(f"meshwright.cli.commands.{verb.module}").command  # type: ignore[no-any-return]
+        return importlib.import_module(f"meshwright.cli.commands.{verb.module}").command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb, or an error that names the closest ones."""
+        name = args[0]
+        if not name.startswith("-") and name not in VERBS:
+            import difflib
+
+            close = difflib.get_close_matches(name, VERBS, n=3, cutoff=0.5)
+            raise UsageError(
+                Text(N_("no verb is called '{name}'"), name=name[:60]),
+                fix=Text(N_("did you mean {names}?"), names=", ".join(close))
+                if close
+                else Text(N_("see `{command} --help`"), command="meshwright"),
+            )
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Verbs by group; those that wait share one line."""

@@ -103,7 +103,9 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     ),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option("--lang", cls=Option, type=click.Choice(LANGUAGES), help=N_("Language of texts; results in JSON keep English keys."))
+@click.option(
+    "--lang", cls=Option, type=click.Choice(LANGUAGES), help=N_("Language of texts; results in JSON keep English keys.")
+)
 @click.option("--version", cls=Option, is_flag=True, expose_value=False, is_eager=True, callback=_version,
               help=N_("Show the version and exit."))  # fmt: skip
 def cli(lang: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Bytes kept for the backward pass: Korthikanti et al.'s closed forms, logits, and how many micro-batches are in flight."""
+"""Bytes kept for the backward pass: Korthikanti et al.'s closed forms, logits, micro-batches in flight."""
 
 from __future__ import annotations
 
@@ -115,9 +115,7 @@ def layer_full(s: Count, b: Count, h: Count, shards: Count = 1, element: Bytes =
 
 
 @formula("memory.activations.ends", source=KORTHIKANTI, equation="section 4.3: sbh p/t + [p=1] 4sbh/t (1 + v/h)")
-def first_stage_extra(
-    s: Count, b: Count, h: Count, t: Count, p: Count, v: Count, byte: Bytes = 1
-) -> Bytes:
+def first_stage_extra(s: Count, b: Count, h: Count, t: Count, p: Count, v: Count, byte: Bytes = 1) -> Bytes:
     """Activations of the first stage outside layers: embedding dropout, and norm, output layer and logits when p = 1.
 
     Parameters
@@ -162,7 +160,9 @@ def first_stage_layers(layers: Count, p: Count, chunks: Count, layer: Bytes) -> 
     return layers * layer * (1 + ((p - 1) / (p * chunks) if chunks > 1 else 0))
 
 
-@formula("memory.activations.softmax", source=KORTHIKANTI + ", section 4.1; Megatron-LM issue 965", equation="5 a s² b/t")
+@formula(
+    "memory.activations.softmax", source=KORTHIKANTI + ", section 4.1; Megatron-LM issue 965", equation="5 a s² b/t"
+)
 def materialised_attention(s: Count, b: Count, a: Count, t: Count = 1, dropout: bool = True, byte: Bytes = 1) -> Bytes:
     """What unfused attention keeps: softmax output, dropout mask and dropout output.
 
@@ -180,7 +180,9 @@ def materialised_attention(s: Count, b: Count, a: Count, t: Count = 1, dropout: 
     return a * s * s * b / t * (5 if dropout else 2) * byte
 
 
-@formula("memory.logits.copy", source="NVIDIA-NeMo/Automodel pull 2336: one fp32 copy of the logits", equation="N v/t 4")
+@formula(
+    "memory.logits.copy", source="NVIDIA-NeMo/Automodel pull 2336: one fp32 copy of the logits", equation="N v/t 4"
+)
 def logits_copy(tokens: Count, vocabulary: Count, t: Count = 1, element: Bytes = 4) -> Bytes:
     """One copy of the logits of `tokens` tokens.
 
@@ -199,7 +201,11 @@ def logits_copy(tokens: Count, vocabulary: Count, t: Count = 1, element: Bytes =
     return tokens * vocabulary / t * element
 
 
-@formula("memory.logits.loss", source="Megatron-LM vocab_parallel_cross_entropy; PyTorch F.cross_entropy; see docstring", equation="N v/t c")
+@formula(
+    "memory.logits.loss",
+    source="Megatron-LM vocab_parallel_cross_entropy; PyTorch F.cross_entropy; see docstring",
+    equation="N v/t c",
+)
 def logits_and_loss(
     tokens: Count, vocabulary: Count, t: Count = 1, per_logit: Bytes = 6, live: Fraction = 1.0
 ) -> Bytes:
@@ -242,7 +248,9 @@ def in_flight_gpipe(micro_batches: Count) -> Count:
     return micro_batches
 
 
-@formula("pipeline.in_flight.1f1b", source="Narayanan et al. 2021, arXiv 2104.04473, section 2.2.1", equation="min(m, p - i)")
+@formula(
+    "pipeline.in_flight.1f1b", source="Narayanan et al. 2021, arXiv 2104.04473, section 2.2.1", equation="min(m, p - i)"
+)
 def in_flight_1f1b(micro_batches: Count, p: Count, stage: Count) -> Count:
     """Micro-batches whose activations stage `stage` holds in 1F1B.
 
@@ -277,7 +285,8 @@ def in_flight_interleaved(micro_batches: Count, p: Count, stage: Count, chunks: 
 
     Notes
     -----
-    Warm-up passes plus the one in progress. Stage 0: pv + p - 1 passes of L/(pv) layers, Korthikanti's L (1 + (p-1)/(pv)).
+    Warm-up passes plus the one in progress. Stage 0: pv + p - 1 passes of L/(pv) layers, which is
+    Korthikanti's L (1 + (p-1)/(pv)).
 
     Examples
     --------
@@ -287,7 +296,11 @@ def in_flight_interleaved(micro_batches: Count, p: Count, stage: Count, chunks: 
     return minimum(micro_batches * chunks, 2 * (p - stage - 1) + (chunks - 1) * p + 1)
 
 
-@formula("pipeline.in_flight.zero_bubble", source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 2.3", equation="min(m, p)")
+@formula(
+    "pipeline.in_flight.zero_bubble",
+    source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 2.3",
+    equation="min(m, p)",
+)
 def in_flight_zero_bubble(micro_batches: Count, p: Count) -> Count:
     """Micro-batches a ZB-H1 stage holds: p - i before their backward, and up to i waiting for the weight gradient.
 
@@ -309,7 +322,9 @@ def in_flight_zero_bubble(micro_batches: Count, p: Count) -> Count:
     return minimum(micro_batches, p)
 
 
-@formula("pipeline.in_flight.dualpipe", source="DeepSeek-V3 report, arXiv 2412.19437, table 2", equation="min(m, p + 1)")
+@formula(
+    "pipeline.in_flight.dualpipe", source="DeepSeek-V3 report, arXiv 2412.19437, table 2", equation="min(m, p + 1)"
+)
 def in_flight_dualpipe(micro_batches: Count, p: Count) -> Count:
     """Micro-batches a DualPipe rank holds over its two stages together: p + 1 (and the parameters twice).
 
@@ -326,7 +341,11 @@ def in_flight_dualpipe(micro_batches: Count, p: Count) -> Count:
     return minimum(micro_batches, p + 1)
 
 
-@formula("pipeline.in_flight.chunk", source="Megatron-LM schedules.py, get_model_chunk_id", equation="⌊n/pv⌋p + clip(n mod pv - cp, 0, p)")
+@formula(
+    "pipeline.in_flight.chunk",
+    source="Megatron-LM schedules.py, get_model_chunk_id",
+    equation="⌊n/pv⌋p + clip(n mod pv - cp, 0, p)",
+)
 def passes_of_chunk(passes: Count, p: Count, chunks: Count, chunk: Count) -> Count:
     """How many of the first `passes` chunk passes of an interleaved schedule go through model chunk `chunk`.
 

@@ -1,4 +1,4 @@
-"""The small terms that decide a fit: buckets, gathered units, pipeline and sequence buffers, optimizer temporaries, context."""
+"""The small terms that decide a fit: buckets, gathered units, boundary buffers, temporaries, context."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from meshwright.formulas.numeric import Bytes, Count, Fraction, maximum, minimum
 from meshwright.formulas.registry import formula
 
 
-@formula("memory.buffers.ddp", source="PyTorch DDP reducer: bucket_cap_mb = 25, gradient_as_bucket_view = False; pull 41954", equation="P G")
+@formula(
+    "memory.buffers.ddp",
+    source="PyTorch DDP reducer: bucket_cap_mb = 25, gradient_as_bucket_view = False; pull 41954",
+    equation="P G",
+)
 def ddp_buckets(params: Count, gradient: Bytes = 4, view: bool = False) -> Bytes:
     """Reduction buckets of PyTorch DDP: a second copy of all gradients unless gradients are views of the buckets.
 
@@ -24,7 +28,11 @@ def ddp_buckets(params: Count, gradient: Bytes = 4, view: bool = False) -> Bytes
     return params * gradient * (0.0 if view else 1.0)
 
 
-@formula("memory.buffers.zero_reduce", source="DeepSpeed zero_optimization.reduce_bucket_size = 5e8, overlap_comm", equation="min(B, P) G k")
+@formula(
+    "memory.buffers.zero_reduce",
+    source="DeepSpeed zero_optimization.reduce_bucket_size = 5e8, overlap_comm",
+    equation="min(B, P) G k",
+)
 def zero_reduce_buckets(params: Count, bucket: Count = 5e8, gradient: Bytes = 2, copies: Count = 2) -> Bytes:
     """Gradient reduction buckets of DeepSpeed ZeRO-1/2.
 
@@ -43,7 +51,11 @@ def zero_reduce_buckets(params: Count, bucket: Count = 5e8, gradient: Bytes = 2,
     return minimum(bucket, params) * gradient * copies
 
 
-@formula("memory.buffers.zero3_gather", source="DeepSpeed stage3_max_live_parameters = 1e9, stage3_prefetch_bucket_size = 5e7", equation="min(live, P, unit + prefetch) W")
+@formula(
+    "memory.buffers.zero3_gather",
+    source="DeepSpeed stage3_max_live_parameters = 1e9, stage3_prefetch_bucket_size = 5e7",
+    equation="min(live, P, unit + prefetch) W",
+)
 def zero3_gather(params: Count, unit: Count, prefetch: Count = 5e7, live: Count = 1e9, weight: Bytes = 2) -> Bytes:
     """Gathered weights of DeepSpeed ZeRO-3: the unit in use and the prefetch bucket, within the live limit.
 
@@ -62,7 +74,11 @@ def zero3_gather(params: Count, unit: Count, prefetch: Count = 5e7, live: Count 
     return minimum(maximum(minimum(live, unit + prefetch), unit), params) * weight
 
 
-@formula("memory.buffers.fsdp_forward", source="PyTorch FSDP2 _fsdp_collectives.py: current and prefetched unit, all-gather output", equation="(u1 + u2 + max) W")
+@formula(
+    "memory.buffers.fsdp_forward",
+    source="PyTorch FSDP2 _fsdp_collectives.py: current and prefetched unit, all-gather output",
+    equation="(u1 + u2 + max) W",
+)
 def fsdp_gathered(largest: Count, next_largest: Count, weight: Bytes = 2, staged: Fraction = 1.0) -> Bytes:
     """Unsharded weights of FSDP: the unit in use, the prefetched one, and the flat all-gather output it is copied from.
 
@@ -80,7 +96,11 @@ def fsdp_gathered(largest: Count, next_largest: Count, weight: Bytes = 2, staged
     return (largest + next_largest + staged * largest) * weight
 
 
-@formula("memory.buffers.fsdp_backward", source="PyTorch FSDP2 foreach_reduce: unsharded gradients, reduce-scatter input and output", equation="u (G + R)")
+@formula(
+    "memory.buffers.fsdp_backward",
+    source="PyTorch FSDP2 foreach_reduce: unsharded gradients, reduce-scatter input and output",
+    equation="u (G + R)",
+)
 def fsdp_gradients(unit: Count, gradient: Bytes = 2, reduce: Bytes = 4) -> Bytes:
     """Unsharded gradients of one FSDP unit and the reduce-scatter input they are copied into.
 
@@ -98,7 +118,11 @@ def fsdp_gradients(unit: Count, gradient: Bytes = 2, reduce: Bytes = 4) -> Bytes
     return unit * (gradient + reduce)
 
 
-@formula("memory.buffers.no_sync", source="PyTorch FSDP2 unsharded_accumulated_grad; torch.distributed.pipelining stage", equation="P G (1 - 1/N)")
+@formula(
+    "memory.buffers.no_sync",
+    source="PyTorch FSDP2 unsharded_accumulated_grad; torch.distributed.pipelining stage",
+    equation="P G (1 - 1/N)",
+)
 def unsynchronised_gradients(params: Count, ranks: Count, gradient: Bytes = 4) -> Bytes:
     """Extra gradients when accumulation runs without synchronisation: whole on every rank instead of sharded.
 
@@ -116,7 +140,11 @@ def unsynchronised_gradients(params: Count, ranks: Count, gradient: Bytes = 4) -
     return params * gradient * (1 - 1 / ranks)
 
 
-@formula("memory.buffers.sequence_gather", source="Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2; Megatron GlobalMemoryBuffer", equation="2 sbh")
+@formula(
+    "memory.buffers.sequence_gather",
+    source="Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2; Megatron GlobalMemoryBuffer",
+    equation="2 sbh",
+)
 def sequence_gather(tokens: Count, hidden: Count, element: Bytes = 2) -> Bytes:
     """The gathered input of a layer under sequence parallelism (one buffer, reused by all layers).
 
@@ -154,7 +182,9 @@ def pipeline_buffers(tokens: Count, hidden: Count, shards: Count = 1, buffers: C
     return tokens * hidden * element * buffers / shards
 
 
-@formula("memory.temporaries.foreach", source="torch.optim.AdamW(foreach=True): list of square roots, fp32", equation="4 P/N")
+@formula(
+    "memory.temporaries.foreach", source="torch.optim.AdamW(foreach=True): list of square roots, fp32", equation="4 P/N"
+)
 def foreach_temporaries(params: Count, ranks: Count = 1, element: Bytes = 4) -> Bytes:
     """Temporaries of an unfused optimizer step: one fp32 copy of everything this rank updates.
 
@@ -172,7 +202,9 @@ def foreach_temporaries(params: Count, ranks: Count = 1, element: Bytes = 4) -> 
     return params / ranks * element
 
 
-@formula("memory.context", source="nvidia-smi of idle processes; NCCL buffers, 4 MiB a channel and peer", equation="C + k n")
+@formula(
+    "memory.context", source="nvidia-smi of idle processes; NCCL buffers, 4 MiB a channel and peer", equation="C + k n"
+)
 def context(base: Bytes, per_communicator: Bytes, communicators: Count) -> Bytes:
     """Memory outside the framework's allocator: driver context, kernels, and the buffers of each communicator.
 
@@ -190,7 +222,11 @@ def context(base: Bytes, per_communicator: Bytes, communicators: Count) -> Bytes
     return base + per_communicator * communicators
 
 
-@formula("memory.reserve", source="allocated against reserved in SimuMax v1.2 B200 runs and torchtune issue 1185", equation="f A")
+@formula(
+    "memory.reserve",
+    source="allocated against reserved in SimuMax v1.2 B200 runs and torchtune issue 1185",
+    equation="f A",
+)
 def allocator_reserve(allocated: Bytes, fraction: Fraction) -> Bytes:
     """What the caching allocator holds beyond what is allocated: rounding and fragments.
 

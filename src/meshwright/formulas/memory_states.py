@@ -1,4 +1,4 @@
-"""Bytes of model states: weights, gradients, master weights and optimizer moments, and how each framework divides them."""
+"""Bytes of model states (weights, gradients, master weights, moments) and how each framework divides them."""
 
 from __future__ import annotations
 
@@ -132,10 +132,12 @@ def megatron_states(params: Count, distributed: Count = 1, byte: Bytes = 1) -> B
     return params * (6 + 12 / distributed) * byte
 
 
-@formula("memory.states.expert_shards", source="Megatron-LM parallel_state, expert data parallel group", equation="D C T/(E X)")
-def expert_data_parallel(
-    shard: Count, tensor: Count, expert: Count, expert_tensor: Count
-) -> Count:
+@formula(
+    "memory.states.expert_shards",
+    source="Megatron-LM parallel_state, expert data parallel group",
+    equation="D C T/(E X)",
+)
+def expert_data_parallel(shard: Count, tensor: Count, expert: Count, expert_tensor: Count) -> Count:
     """Ranks that hold the same experts: what is left of the data, context and tensor ranks after expert division.
 
     Parameters
@@ -183,7 +185,7 @@ def adafactor_moments(params: Count, rows: Count, columns: Count, element: Bytes
 
 @formula(
     "memory.states.adam8bit",
-    source="Dettmers et al. 2022, 8-bit Optimizers via Block-wise Quantization, arXiv 2110.02861; bitsandbytes block size 256",
+    source="Dettmers et al. 2022, 8-bit Optimizers, arXiv 2110.02861; bitsandbytes block size 256",
     equation="2 P (1 + 4/block)",
 )
 def adam_8bit_moments(params: Count, block: Count = 256, byte: Bytes = 1) -> Bytes:
@@ -232,7 +234,12 @@ def deepspeed_zero2_device(params: Count, devices: Count, offload: bool = False,
 
 @formula("memory.deepspeed.zero2.host", source=DEEPSPEED, equation="f P max(4n, 16); no offload f 4 P n")
 def deepspeed_zero2_host(
-    params: Count, devices: Count, devices_per_node: Count, offload: bool = False, factor: Fraction = 1.5, byte: Bytes = 1
+    params: Count,
+    devices: Count,
+    devices_per_node: Count,
+    offload: bool = False,
+    factor: Fraction = 1.5,
+    byte: Bytes = 1,
 ) -> Bytes:
     """Host bytes of one node that DeepSpeed's ZeRO-2 estimator prints.
 
@@ -257,7 +264,9 @@ def deepspeed_zero2_host(
     return params * per_parameter * factor * byte
 
 
-@formula("memory.deepspeed.zero3.device", source=DEEPSPEED, equation="4 P_largest (+ 18P/N, or 2P/N with optimizer offload)")
+@formula(
+    "memory.deepspeed.zero3.device", source=DEEPSPEED, equation="4 P_largest (+ 18P/N, or 2P/N with optimizer offload)"
+)
 def deepspeed_zero3_device(
     params: Count,
     largest_layer: Count,
@@ -330,9 +339,7 @@ def deepspeed_zero3_host(
 
 
 @formula("memory.host.offload", source="DeepSpeed issue 912: 100B on 64 V100, 225 GB a node", equation="P/N n (K + W)")
-def host_offload(
-    params: Count, ranks: Count, devices_per_node: Count, states: Bytes = 16, weights: Bytes = 2
-) -> Bytes:
+def host_offload(params: Count, ranks: Count, devices_per_node: Count, states: Bytes = 16, weights: Bytes = 2) -> Bytes:
     """Host bytes of one node that hold offloaded optimizer states (and weights) in steady state.
 
     Parameters
@@ -356,9 +363,7 @@ def host_offload(
 
 
 @formula("memory.host.initialise", source="DeepSpeed issue 912, setting 1", equation="n P_rank 4 + states")
-def host_initialise(
-    rank_params: Count, devices_per_node: Count, steady: Bytes = 0, element: Bytes = 4
-) -> Bytes:
+def host_initialise(rank_params: Count, devices_per_node: Count, steady: Bytes = 0, element: Bytes = 4) -> Bytes:
     """Host peak while every rank builds its own model shard on the host before states are partitioned.
 
     Parameters
@@ -381,9 +386,7 @@ def host_initialise(
 
 
 @formula("memory.host.checkpoint", source="PyTorch issues 118520 and 116553", equation="n P K; sharded n P K/N")
-def host_checkpoint(
-    params: Count, devices_per_node: Count, ranks: Count, whole: bool, states: Bytes = 8
-) -> Bytes:
+def host_checkpoint(params: Count, devices_per_node: Count, ranks: Count, whole: bool, states: Bytes = 8) -> Bytes:
     """Host bytes of one node while optimizer states are staged for a checkpoint.
 
     Parameters

@@ -6,7 +6,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from meshwright.messages import Text
+
 LinkKind = Literal["nvswitch", "nvlink-mesh", "xgmi-mesh", "roce-mesh", "pcie", "torus", "neuronlink"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One kind of wire: what it carries at best, what was seen, and how long a first byte takes."""
+
+    id: str
+    name: str
+    scope: Literal["scale-up", "scale-out"]
+    bandwidth: float  # of a device's scale-up links together, or of one network card  [B/s per direction]
+    latency: float  # of one hop, small messages  [s]
+    latency_bulk: float | None = None  # of one hop with the protocol of large messages  [s]
+    achieved: float | None = None  # best measured share of `bandwidth`  [1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torus:
+    """How TPU chips are wired into a slice."""
+
+    dimensions: int
+    link_bandwidth: float  # one link, one direction, after protocol  [B/s]
+    wrap_multiple: int  # an axis closes into a ring when its length is a multiple of this
+    largest: tuple[int, ...]  # shape of a whole pod
+
+    def wraps(self, shape: tuple[int, ...]) -> tuple[bool, ...]:
+        """Which axes of `shape` close into a ring."""
+        return tuple(axis % self.wrap_multiple == 0 for axis in shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +59,8 @@ class Accelerator:
     scale_up_domain: int  # devices that reach each other over `link`
     host_bandwidth: float  # device to host  [B/s per direction]
     power_watts: float | None = None
+    torus: Torus | None = None
+    assumed: tuple[str, ...] = ()  # values whose basis is an assumption, by path
     notes: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
@@ -46,13 +77,14 @@ class Node:
     accelerators: int
     nics: int
     nic_bandwidth: float  # each, per direction  [B/s]
-    fabric: str  # infiniband, roce, efa, tcpx, ethernet, slingshot, dcn, none
+    fabric: str  # infiniband, roce, efa, tcpx, tcpxo, ethernet, slingshot, omnipath, dcn, none
     rails: int = 1
     scale_up_domain: int | None = None  # where it is not the node (NVL72 racks, TPU slices)
     host_memory_bytes: float | None = None
     link: LinkKind | None = None  # where the node wires the accelerator otherwise (PCIe box)
     link_bandwidth: float | None = None
     clouds: tuple[str, ...] = ()
+    nic_link: str = ""  # link id of a network card
     notes: tuple[str, ...] = ()
 
 
@@ -78,7 +110,10 @@ class Cluster:
     host_memory_bytes: float | None = None  # per host
     price_per_device_hour: float | None = None  # [$]
     price_note: str = ""
-    assumptions: tuple[str, ...] = field(default=())
+    node: str = ""  # node id
+    scale_up: Link | None = None
+    scale_out: Link | None = None
+    assumptions: tuple[Text, ...] = field(default=())
 
     @property
     def nodes(self) -> int:

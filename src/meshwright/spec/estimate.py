@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from meshwright.messages import Text
 from meshwright.spec.finding import Finding
 from meshwright.spec.strategy import Strategy
 
@@ -65,6 +66,14 @@ class StageMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The answer for a strategy that no framework would run: the findings that forbid it."""
+
+    strategy: Strategy
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """Memory, time and what follows for one strategy."""
 
@@ -81,17 +90,18 @@ class Estimate:
     time: Term  # seconds per step
     step_seconds: float
     step_interval: tuple[float, float]
-    interval_reason: str
+    interval_reason: Text
     tokens_per_second: float
     tokens_per_second_per_device: float
     model_flops: float  # per step, all devices (stated convention)
     hardware_flops: float
-    mfu: float
+    mfu: float  # model FLOPs over dense peak of `peak_dtype`
     hfu: float
+    peak_dtype: str
     micro_batches: int
     dollars_per_step: float | None
     joules_per_step: float | None
     days: float | None  # to train the job's tokens
     findings: tuple[Finding, ...] = ()
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Text, ...] = ()
     bound_by: str = ""

@@ -175,6 +175,7 @@ class Extra:
     name: str
     params: int
     where: Literal["first", "last"] = "first"
+    flops_per_token: int = 0  # forward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,12 +204,13 @@ class ModelSpec:
     basis: str = ""
     notes: tuple[str, ...] = field(default=())
     assumed: tuple[tuple[str, str], ...] = ()  # keys the source left out, and the family default that was taken
+    remarks: tuple[Text, ...] = ()  # what else the reader of a plan must know about where the model came from
 
     @property
     def assumptions(self) -> tuple[Text, ...]:
         """One sentence per default that was filled in."""
         template = N_("model: {key} is not given; assumed {value}, the default of family {family}")
-        return tuple(Text(template, key=k, value=v, family=self.family) for k, v in self.assumed)
+        return (*self.remarks, *(Text(template, key=k, value=v, family=self.family) for k, v in self.assumed))
 
     @property
     def layers(self) -> int:

@@ -15,6 +15,7 @@ FRAMEWORKS: tuple[str, ...] = ("megatron", "fsdp", "deepspeed", "jax")
 SHARDINGS: tuple[str, ...] = ("none", "zero1", "zero2", "zero3")
 SCHEDULES: tuple[str, ...] = ("1f1b", "interleaved", "gpipe", "zb-h1", "zbv", "dualpipe")
 RECOMPUTES: tuple[str, ...] = ("none", "selective", "full")
+LOSSES: tuple[str, ...] = ("auto", "plain", "compiled", "fused", "chunked")
 OFFLOADS: tuple[str, ...] = ("none", "optimizer", "parameters", "activations")
 
 
@@ -49,6 +50,7 @@ class Strategy:
     overlap_tensor: Any = False
     overlap_expert: Any = False
     layers_per_stage: tuple[int, ...] = ()  # uneven split; empty: even
+    loss: Any = "auto"  # how logits and cross entropy are computed; auto: as the software does
 
     @property
     def devices(self) -> Any:

@@ -6,8 +6,8 @@ A key that is absent takes the default of the family's class in `transformers`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeAlias
 
 from meshwright.errors import InputError
 from meshwright.messages import N_, Text
@@ -38,7 +38,7 @@ class _Missing:
 
 
 REQUIRED: Any = _Missing()
-Default = Any | Callable[[], Any]
+Default: TypeAlias = Any
 
 
 class Config:
@@ -70,13 +70,12 @@ class Config:
     def default(self, key: str, value: Default) -> Any:
         """What stands for an absent `key`; derived defaults (functions) are not listed as assumptions."""
         if value is REQUIRED:
-            names = ", ".join(SYNONYMS.get(key, ())[:3])
-            also = Text(N_(" (or {names})"), names=names) if names else Text("")
+            names = " / ".join((key, *SYNONYMS.get(key, ())[:3]))
             self.fail(
                 key,
-                Text(N_("'{key}'{also} is missing: a {family} model cannot be sized without it"), key=key, also=also,
+                Text(N_("'{key}' is missing: a {family} model cannot be sized without it"), key=names,
                      family=self.family),
-                Text(N_("add \"{key}\": <whole number> to the config, or use the complete config.json of the model"),
+                Text(N_('add "{key}": <whole number> to the config, or use the complete config.json of the model'),
                      key=key),
             )  # fmt: skip
         if callable(value):

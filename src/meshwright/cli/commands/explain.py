@@ -1,0 +1,81 @@
+"""`meshwright explain`: a term of a result, a rule code, a formula or a concept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from meshwright.cli.options import JOB, option, verb
+from meshwright.cli.output import Answer, Screen
+from meshwright.cli.request import problem_of
+from meshwright.errors import InputError
+from meshwright.messages import N_, Text
+
+
+@verb(
+    "explain",
+    help=N_(
+        "What it is, when it is right, what it costs: for a concept (data-parallel, zero, bubble, mfu), a rule code"
+        " (MW-…), a formula, or a term of a result. With a result file, the numbers are those of that result."
+    ),
+    examples=(
+        "explain tensor-parallel",
+        "explain plan.json bubble",
+        "explain zero --plan plan.json",
+        "explain pipeline-parallel --model llama-3.1-70b --cluster h100-sxm:64",
+    ),
+)
+@click.argument("words", nargs=-1, metavar="[RESULT] SUBJECT")
+@option("--plan", "result", metavar="FILE", envvar=None, help=N_("A result written by --json."))
+@option("--model", metavar="MODEL", help=N_("Explain with the numbers of this model and cluster."))
+@JOB
+def command(screen: Screen, words: tuple[str, ...], result: str | None, **options: Any) -> int:
+    """Explain one thing."""
+    from meshwright import api
+    from meshwright.serialize import document, load_result
+    from meshwright.spec import Estimate
+    from meshwright.spec.plan import Plan
+
+    subject, result = _subject(words, result)
+    plan = estimate = problem = None
+    if result is not None:
+        read = load_result(result)
+        problem = read.problem
+        plan = read.record if isinstance(read.record, Plan) else None
+        estimate = read.record if isinstance(read.record, Estimate) else None
+    elif options.get("model") and (options.get("cluster") or screen.settings.section("cluster")):
+        problem = problem_of(screen, options)
+    explanation = api.explain(subject, plan=plan, estimate=estimate, problem=problem)
+
+    def draw(view: Any) -> Any:
+        from meshwright.cli.render.explain import draw
+
+        return draw(explanation, view)
+
+    def grid() -> Any:
+        from meshwright.cli.render.explain import grid
+
+        return grid(explanation)
+
+    return screen.answer(
+        Answer(kind="explain", document=lambda: document("explain", explanation), draw=draw, grid=grid)
+    )
+
+
+def _subject(words: tuple[str, ...], result: str | None) -> tuple[str, str | None]:
+    """The subject, and the result file where it is given first."""
+    if (
+        result is None
+        and len(words) > 1
+        and (words[0] == "-" or words[0].endswith(".json") or Path(words[0]).is_file())
+    ):
+        return " ".join(words[1:]), words[0]
+    if not words:
+        raise InputError(
+            Text(N_("nothing to explain is given")),
+            where="SUBJECT",
+            fix=Text(N_("name one, e.g. {examples}"), examples="tensor-parallel, zero, bubble, mfu"),
+        )
+    return " ".join(words), result

@@ -1,0 +1,62 @@
+"""What one block keeps for the backward pass, and what is alive for a moment while it runs backward."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from meshwright.engine.operators import Shape, Walk, block_input_bytes, block_walk, saved_bytes
+from meshwright.formulas.numeric import maximum, minimum
+from meshwright.spec.model import ModelSpec
+from meshwright.spec.strategy import Strategy
+
+# Names people write for Megatron's recompute modules.
+_ALIASES = {"core_attention": "core_attn", "attention": "core_attn", "norm": "layernorm", "activation": "mlp_act"}
+
+
+class BlockActivations(NamedTuple):
+    """Per block kind: bytes stored per layer and micro-batch, and extra bytes while one layer runs backward."""
+
+    stored: tuple[Any, ...]
+    transient: tuple[Any, ...]
+
+
+def recompute_groups(strategy: Strategy) -> tuple[str, ...]:
+    """The operator groups that selective recompute runs again."""
+    return tuple(_ALIASES.get(op, op) for op in strategy.recompute_ops)
+
+
+def _every_other_matmul(walk: Walk, shape: Shape, block_input: Any) -> Any:
+    """torchtitan's selective checkpointing by operator: every second matrix product and attention output is stored."""
+    products = sum(op.m * op.n * op.batch for op in walk.operators if op.kind in ("matmul", "grouped_matmul"))
+    kept = ("attention.out.input", "mixer.out.input", "attention.logsumexp")
+    attention = sum(s.bytes for s in walk.saved if s.name in kept)
+    return block_input + products * shape.element / 2 + attention
+
+
+def stored_and_transient(walk: Walk, shape: Shape, block_input: Any, strategy: Strategy) -> tuple[Any, Any]:
+    """Stored and transient bytes of one block under the strategy's recompute mode.
+
+    Backward holds the gradient of an operator's output and of its input at once: twice the largest saved tensor.
+    Recomputed tensors come on top of what is stored.
+    """
+    everything = saved_bytes(walk, ())
+    working: Any = 0.0
+    for tensor in walk.saved:
+        working = maximum(working, tensor.bytes)
+    working = 2 * working
+    if strategy.recompute == "none":
+        return everything, working
+    if strategy.recompute == "full":
+        return block_input, everything - block_input + working
+    if strategy.framework == "fsdp" and recompute_groups(strategy) == ("core_attn",):
+        stored = minimum(_every_other_matmul(walk, shape, block_input), everything)
+    else:
+        stored = saved_bytes(walk, recompute_groups(strategy))
+    return stored, everything - stored + working
+
+
+def block_activations(model: ModelSpec, strategy: Strategy, shape: Shape) -> BlockActivations:
+    """Activations of every block kind of `model` for one shape."""
+    block_input = block_input_bytes(model, shape)
+    pairs = [stored_and_transient(block_walk(model, b, shape), shape, block_input, strategy) for b in model.blocks]
+    return BlockActivations(tuple(p[0] for p in pairs), tuple(p[1] for p in pairs))

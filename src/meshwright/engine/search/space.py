@@ -1,0 +1,263 @@
+"""The stated space: which degrees and categories are tried, as columns.
+
+A *mesh* is one row of degrees (tensor, context, pipeline, expert, expert_tensor, data); a *candidate* adds virtual
+chunks, micro-batch and the categories (sharding, recompute, offload). Rows grow with the number of divisors of the
+device count, not with the device count.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from meshwright.engine.kernels import LOW_PRECISION
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.job import Job
+from meshwright.spec.model import Attention, ModelSpec, MultiLatentAttention
+from meshwright.spec.strategy import Strategy
+
+Column = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """What the user fixes. Empty means: the planner's whole space for it. A fixed degree may leave the default space."""
+
+    frameworks: tuple[str, ...] = ()
+    tensor: tuple[int, ...] = ()
+    pipeline: tuple[int, ...] = ()
+    virtual: tuple[int, ...] = ()
+    context: tuple[int, ...] = ()
+    expert: tuple[int, ...] = ()
+    expert_tensor: tuple[int, ...] = ()
+    data: tuple[int, ...] = ()
+    micro_batch: tuple[int, ...] = ()
+    sharding: tuple[str, ...] = ()
+    shard: tuple[int, ...] = ()  # sizes of the sharding group; 0 is the whole data group
+    recompute: tuple[str, ...] = ()
+    recompute_ops: tuple[str, ...] = ()
+    schedule: tuple[str, ...] = ()
+    offload: tuple[str, ...] = ()
+    max_memory_fraction: float = 1.0
+
+
+class Category(NamedTuple):
+    """The plain (not numeric) choices of a group of candidates."""
+
+    framework: str
+    sharding: str
+    hybrid: bool
+    offload: str
+
+
+class Table(NamedTuple):
+    """Candidates of one framework and one schedule, as columns of equal length."""
+
+    tensor: Column
+    context: Column
+    pipeline: Column
+    expert: Column
+    expert_tensor: Column
+    data: Column
+    virtual: Column
+    micro_batch: Column
+
+    def rows(self, index: npt.NDArray[np.bool_] | npt.NDArray[np.int64] | slice) -> Table:
+        """The chosen rows."""
+        return Table(*(column[index] for column in self))
+
+    def __len__(self) -> int:  # type: ignore[override]
+        return len(self.tensor)
+
+
+def divisors(n: int) -> list[int]:
+    """Divisors of `n`, ascending.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d != n]
+
+
+def frameworks_for(cluster: Cluster, constraints: Constraints) -> tuple[str, ...]:
+    """Frameworks tried: JAX on TPU, Megatron, FSDP and DeepSpeed elsewhere."""
+    if constraints.frameworks:
+        return constraints.frameworks
+    return ("jax",) if cluster.accelerator.kind == "tpu" else ("megatron", "fsdp", "deepspeed")
+
+
+def _heads(model: ModelSpec) -> int:
+    for block in model.blocks:
+        if isinstance(block.mixer, Attention | MultiLatentAttention):
+            return block.mixer.heads
+    return 0
+
+
+def tensor_degrees(model: ModelSpec, cluster: Cluster, framework: str) -> list[int]:
+    """TP from 1 to the scale-up domain, dividing the heads (the hidden size where there are none)."""
+    if framework == "deepspeed":
+        return [1]
+    limit = min(cluster.domain_size, 64) if cluster.torus else min(cluster.domain_size, 32)
+    return [d for d in divisors(_heads(model) or model.hidden) if d <= limit]
+
+
+def context_degrees(job: Job, framework: str) -> list[int]:
+    """CP in powers of two while a rank keeps at least 2,048 tokens of the sequence."""
+    if framework in ("deepspeed", "jax"):
+        return [1]
+    return [c for c in (1 << i for i in range(9)) if c == 1 or job.seq_len // c >= 2048]
+
+
+def pipeline_degrees(model: ModelSpec, devices: int, framework: str) -> list[int]:
+    """PP: every divisor of the device count up to the number of layers."""
+    if framework in ("deepspeed", "jax"):
+        return [1]
+    return [p for p in divisors(devices) if p <= model.layers]
+
+
+def expert_degrees(model: ModelSpec, framework: str) -> list[int]:
+    """EP: every divisor of the number of experts; 1 for dense models."""
+    if model.moe is None or framework == "deepspeed":
+        return [1]
+    return divisors(model.moe.experts)
+
+
+def _given(fixed: Sequence[int], default: Iterable[int]) -> list[int]:
+    return sorted(set(fixed)) if fixed else list(default)
+
+
+def meshes(
+    model: ModelSpec, cluster: Cluster, job: Job, framework: str, constraints: Constraints
+) -> npt.NDArray[np.int64]:
+    """Every mesh of the space that fills the cluster: rows (tensor, context, pipeline, expert, expert_tensor, data)."""
+    n = cluster.devices
+    rows = []
+    experts = _given(constraints.expert, expert_degrees(model, framework))
+    tensors = _given(constraints.tensor, tensor_degrees(model, cluster, framework))
+    contexts = _given(constraints.context, context_degrees(job, framework))
+    pipelines = _given(constraints.pipeline, pipeline_degrees(model, n, framework))
+    for t, c, p in itertools.product(tensors, contexts, pipelines):
+        if n % (t * c * p):
+            continue
+        d = n // (t * c * p)
+        if constraints.data and d not in constraints.data:
+            continue
+        for e in experts:
+            for et in _given(constraints.expert_tensor, {1, t} if e > 1 and framework == "megatron" else {t if e == 1 else 1}):
+                if e == 1 or (d * c * t) % (e * et) == 0:
+                    rows.append((t, c, p, e, et, d))
+    return np.array(rows, dtype=np.int64).reshape(-1, 6)
+
+
+def virtual_degrees(layers: int, pipeline: int, constraints: Constraints) -> list[int]:
+    """Chunks per rank: 1, and every count that leaves a chunk at least one layer (dividing evenly, or up to 4 unevenly)."""
+    if constraints.virtual:
+        return sorted(set(constraints.virtual))
+    if pipeline == 1:
+        return [1]
+    per_rank = layers / pipeline
+    return [v for v in range(1, int(per_rank) + 1) if layers % (pipeline * v) == 0 or v <= min(per_rank, 4)]
+
+
+def micro_batches_for(job: Job, data: int, constraints: Constraints) -> list[int]:
+    """Micro-batch sizes: powers of two (and what divides the local batch) up to 64 sequences."""
+    if constraints.micro_batch:
+        return sorted(set(constraints.micro_batch))
+    local = max(job.global_batch // data, 1)
+    return [b for b in divisors(local) if b <= 64] if job.global_batch % data == 0 else [1]
+
+
+def table(
+    model: ModelSpec, cluster: Cluster, job: Job, framework: str, constraints: Constraints, interleaved: bool
+) -> Table:
+    """All candidates of a framework with one chunk per rank, or with several (`interleaved`), sorted by (PP, chunks)."""
+    base = meshes(model, cluster, job, framework, constraints)
+    by_pipeline = {int(p): virtual_degrees(model.layers, int(p), constraints) for p in np.unique(base[:, 2])}
+    by_data = {int(d): micro_batches_for(job, int(d), constraints) for d in np.unique(base[:, 5])}
+    pieces = []
+    for row in base:
+        chosen = [v for v in by_pipeline[int(row[2])] if (v > 1) == interleaved]
+        sizes = by_data[int(row[5])]
+        if chosen and sizes:
+            grid = np.array(list(itertools.product(chosen, sizes)), dtype=np.int64)
+            pieces.append(np.hstack([np.broadcast_to(row, (len(grid), 6)), grid]))
+    rows = np.concatenate(pieces) if pieces else np.empty((0, 8), dtype=np.int64)
+    rows = rows[np.lexsort((rows[:, 6], rows[:, 2]))]
+    return Table(*(np.ascontiguousarray(rows[:, i]) for i in range(8)))
+
+
+def categories(
+    model: ModelSpec, cluster: Cluster, job: Job, framework: str, constraints: Constraints
+) -> list[tuple[Category, int]]:
+    """Sharding and offload choices of a framework, each with the size of its sharding group (0: all of the data group)."""
+    default = {
+        "megatron": ("none", "zero1"),
+        "fsdp": ("zero2", "zero3"),
+        "deepspeed": ("zero1", "zero2", "zero3"),
+        "jax": ("zero3",),
+    }[framework]
+    shardings = constraints.sharding or default
+    sizes = constraints.shard or ((0, cluster.domain_size) if framework in ("fsdp", "deepspeed") else (0,))
+    offloads = constraints.offload or (("none", "optimizer") if framework == "deepspeed" else ("none",))
+    out = []
+    for sharding, size, offload in itertools.product(shardings, sizes, offloads):
+        if size and (sharding != "zero3" or size >= cluster.devices):
+            continue
+        out.append((Category(framework, sharding, size > 0, offload), size))
+    return out
+
+
+def recomputes(constraints: Constraints) -> tuple[str, ...]:
+    """Recompute modes tried."""
+    return constraints.recompute or ("none", "selective", "full")
+
+
+def schedules(constraints: Constraints, interleaved: bool) -> tuple[str, ...]:
+    """Pipeline schedules tried: 1F1B and, with several chunks, interleaved; others when asked for."""
+    if constraints.schedule:
+        return tuple(s for s in constraints.schedule if (s == "interleaved") == interleaved)
+    return ("interleaved",) if interleaved else ("1f1b",)
+
+
+def strategy_of(
+    t: Table, category: Category, size: int, recompute: str, schedule: str, constraints: Constraints, precision: str
+) -> Strategy:
+    """The strategies of a table as one record of columns."""
+    return Strategy(
+        framework=category.framework,
+        data=t.data,
+        tensor=t.tensor,
+        pipeline=t.pipeline,
+        virtual=t.virtual,
+        context=t.context,
+        expert=t.expert,
+        expert_tensor=t.expert_tensor,
+        sharding=category.sharding,
+        shard=size,
+        sequence_parallel=True,
+        micro_batch=t.micro_batch,
+        schedule=schedule,
+        recompute=recompute,
+        recompute_ops=constraints.recompute_ops or ("core_attn",),
+        offload=category.offload,
+        precision=precision,
+        overlap_expert=precision in LOW_PRECISION or category.framework == "megatron",
+    )
+
+
+def one(t: Table, row: int, like: Strategy) -> Strategy:
+    """Row `row` of a table as a strategy of plain numbers; categories are those of `like`."""
+    values = {name: int(column[row]) for name, column in zip(Table._fields, t, strict=True)}
+    plain = {
+        "framework": like.framework, "sharding": like.sharding, "shard": like.shard, "schedule": like.schedule,
+        "recompute": like.recompute, "recompute_ops": like.recompute_ops, "offload": like.offload,
+        "precision": like.precision, "overlap_expert": like.overlap_expert,
+        "sequence_parallel": values["tensor"] > 1,
+    }  # fmt: skip
+    return Strategy(**values, **plain)

@@ -1,0 +1,204 @@
+"""Seconds of a step for one strategy or a table of them. The order: shapes → blocks → stages → step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from meshwright.catalog.constants import constants
+from meshwright.engine.activations import BlockActivations, recompute_groups, stored_and_transient
+from meshwright.engine.block import BlockCost, Overlap, block_cost
+from meshwright.engine.communication import Network, collective_time, expert_all_to_all_time, network
+from meshwright.engine.kernels import LOW_PRECISION, Rates, rates
+from meshwright.engine.operators import Collective, Shape, Walk, block_input_bytes, block_walk, embedding_walk, head_walk
+from meshwright.engine.placement import Group, place
+from meshwright.engine.software import Software, software
+from meshwright.engine.stages import StageClass, stage_classes
+from meshwright.engine.states import padded_vocab, rank_params, state_bytes
+from meshwright.engine.step import GradientTraffic, StageTime, Step, assemble, stage_time
+from meshwright.engine.traffic import gradient_traffic
+from meshwright.engine.update import optimizer_seconds
+from meshwright.formulas.numeric import maximum
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.job import Job
+from meshwright.spec.model import ModelSpec, Moe
+from meshwright.spec.strategy import Strategy
+
+
+class Setting(NamedTuple):
+    """Everything that does not vary over strategies of one framework and precision."""
+
+    model: ModelSpec
+    cluster: Cluster
+    job: Job
+    software: Software
+    network: Network
+    rates: Rates
+    host_memory_bandwidth: float  # of one host, all sockets  [B/s]
+
+
+class Blocks(NamedTuple):
+    """Costs of every block kind, and of head and embedding, for one shape."""
+
+    kinds: tuple[BlockCost, ...]
+    head: BlockCost
+    embedding: BlockCost
+    activations: BlockActivations
+
+
+def setting(model: ModelSpec, cluster: Cluster, job: Job, framework: str, precision: str) -> Setting:
+    """Resolve what all strategies of one framework and precision share."""
+    profile = software(job.software, framework)
+    host = constants("kernels", "default")["host_memory_bandwidth"]
+    return Setting(model, cluster, job, profile, network(cluster), rates(cluster.accelerator, precision), host)
+
+
+def shape_of(s: Setting, strategy: Strategy) -> Shape:
+    """The shape a block is walked with."""
+    low = strategy.precision in LOW_PRECISION
+    tensor = strategy.tensor
+    alone = isinstance(tensor, int) and tensor == 1
+    return Shape(
+        micro_batch=strategy.micro_batch,
+        seq_len=s.job.seq_len,
+        tensor=tensor,
+        context=strategy.context,
+        expert=strategy.expert,
+        expert_tensor=strategy.expert_tensor,
+        sequence_parallel=strategy.sequence_parallel and not alone,
+        element=4 if strategy.precision in ("fp32", "tf32") else 2,
+        fused_attention=s.software.fused_attention,
+        fused_elementwise=s.software.fused_elementwise,
+        dropout=s.job.dropout or s.software.dropout,
+        expert_imbalance=s.job.expert_imbalance,
+        dispatch_element=1.0 + 4 / 128 if low else 2.0,
+    )
+
+
+def _timer(s: Setting, shape: Shape, groups: dict[str, Group], moe: Moe | None) -> Callable[[Collective], Any]:
+    def seconds(c: Collective) -> Any:
+        if c.group == "expert" and moe is not None and c.operation == "all_to_all":
+            size = c.payload / (shape.shard_tokens * moe.top_k * s.model.hidden)
+            return expert_all_to_all_time(
+                s.network,
+                groups["expert"],
+                shape.shard_tokens,
+                moe.top_k,
+                s.model.hidden,
+                size,
+                max_nodes=moe.router_top_groups if moe.router_groups > 1 else None,
+            )
+        return collective_time(s.network, groups[c.group], c.operation, c.payload)
+
+    return seconds
+
+
+def blocks_of(s: Setting, strategy: Strategy, groups: dict[str, Group]) -> Blocks:
+    """Walk and time every block kind, the head and the embedding."""
+    shape = shape_of(s, strategy)
+    vocab = padded_vocab(s.model, strategy)
+    overlap = Overlap(strategy.overlap_tensor, strategy.overlap_expert)
+    selected = recompute_groups(strategy)
+    block_input = block_input_bytes(s.model, shape)
+
+    def cost(walk: Walk, mode: str, moe: Moe | None = None) -> BlockCost:
+        return block_cost(walk, s.rates, _timer(s, shape, groups, moe), mode, selected, overlap)
+
+    kinds, stored, transient = [], [], []
+    for block in s.model.blocks:
+        walk = block_walk(s.model, block, shape)
+        kinds.append(cost(walk, strategy.recompute, block.mlp if isinstance(block.mlp, Moe) else None))
+        keep, extra = stored_and_transient(walk, shape, block_input, strategy)
+        stored.append(keep)
+        transient.append(extra)
+    head = cost(head_walk(s.model, shape, vocab), "none")
+    embedding = cost(embedding_walk(s.model, shape), "none")
+    return Blocks(tuple(kinds), head, embedding, BlockActivations(tuple(stored), tuple(transient)))
+
+
+class Layout(NamedTuple):
+    """One stage class with what its states cost: traffic and optimizer update."""
+
+    stage: StageClass
+    traffic: GradientTraffic
+    optimizer: Any
+
+
+def stages_of(model: ModelSpec, strategy: Strategy) -> tuple[StageClass, ...]:
+    """Stage classes of the strategy's pipeline, whose degrees must be plain numbers."""
+    return stage_classes(
+        model, strategy.pipeline, strategy.virtual, strategy.layers_per_stage, str(strategy.schedule)
+    )
+
+
+def layout_of(s: Setting, strategy: Strategy, stage: StageClass, groups: dict[str, Group]) -> Layout:
+    """State traffic and optimizer time of one stage class."""
+    params = rank_params(s.model, strategy, stage)
+    hybrid = not (isinstance(strategy.shard, int) and strategy.shard == 0)
+    traffic = gradient_traffic(
+        s.network,
+        groups,
+        params,
+        sharding=strategy.sharding,
+        framework=strategy.framework,
+        layers=stage.layers,
+        software=s.software,
+        weight_bytes=s.rates.element,
+        hybrid=hybrid,
+        pipelined=stage.pipeline > 1,
+    )
+    states = state_bytes(
+        strategy.framework, strategy.precision, s.job.optimizer, s.software.gradient_bytes, s.model.hidden
+    )
+    host_share = s.host_memory_bandwidth / s.cluster.node_size
+    device = s.cluster.accelerator
+    update = optimizer_seconds(params, strategy, states, s.rates.memory, device.host_bandwidth, host_share)
+    return Layout(stage, traffic, update)
+
+
+def step_of(
+    s: Setting,
+    strategy: Strategy,
+    micro_batches: Any,
+    kinds: list[tuple[Any, Any, Any]],
+    head: tuple[Any, Any],
+    embedding: tuple[Any, Any],
+    layouts: list[Layout],
+    send: Any,
+) -> Step:
+    """Assemble a step. `kinds` holds forward, backward and launch-bound seconds per block kind."""
+    mtp_kind = s.model.pattern[-1]
+    forward, backward = [k[0] for k in kinds], [k[1] for k in kinds]
+    times = [stage_time(x.stage, forward, backward, head, embedding, mtp_kind) for x in layouts]
+    host: Any = 0.0
+    optimizer: Any = 0.0
+    for x in layouts:
+        here = sum(count * k[2] for count, k in zip(x.stage.counts, kinds, strict=True))
+        host = maximum(host, here)
+        optimizer = maximum(optimizer, x.optimizer)
+    return assemble(
+        micro_batches=micro_batches,
+        pipeline=strategy.pipeline,
+        virtual=strategy.virtual,
+        schedule=strategy.schedule,
+        stages=[x.stage for x in layouts],
+        times=times,
+        traffic=[x.traffic for x in layouts],
+        send=send,
+        optimizer=optimizer,
+        host_micro_batch=host,
+        software=s.software,
+        overlap_reduce=strategy.overlap_grad_reduce and s.software.overlap_grad_reduce,
+        overlap_gather=strategy.overlap_param_gather and s.software.overlap_param_gather,
+        contention=s.rates.contention,
+        data_time=s.job.data_time,
+    )
+
+
+def send_time(s: Setting, strategy: Strategy, groups: dict[str, Group]) -> Any:
+    """One activation hop between pipeline stages; the tensor group splits it and gathers it again inside the node."""
+    if "pipeline" not in groups:
+        return 0.0
+    tokens = strategy.micro_batch * s.job.seq_len / strategy.context
+    payload = tokens * s.model.hidden * s.rates.element / strategy.tensor
+    return collective_time(s.network, groups["pipeline"], "p2p", payload)
