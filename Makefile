@@ -39,7 +39,7 @@ $(TORCH_VENV)/.judge: $(TORCH_VENV)/bin/python pyproject.toml
 	bash tools/install_judges.sh $(TORCH_VENV) $(TORCH) $(TRANSFORMERS)
 	@touch $@
 
-test: lint types imports doctest fast judge
+test: lint types imports doctest fast judge size
 
 fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -q

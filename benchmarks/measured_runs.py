@@ -99,7 +99,7 @@ def model_of(row: Row) -> ModelSpec:
 
 
 SOFTWARE = {
-    "megatron": "megatron-core", "nanotron": "megatron-core", "internevo": "megatron-core", "colossalai": "megatron-core",
+    "megatron": "megatron-core", "nanotron": "megatron-core", "internevo": "megatron-2023", "colossalai": "megatron-core",
     "megatron-deepspeed": "megatron-deepspeed", "fsdp": "fsdp-eager", "torchtitan": "fsdp2", "deepspeed": "deepspeed",
     "maxtext": "maxtext", "jax": "maxtext", "other": "megatron-core",
 }  # fmt: skip

@@ -71,8 +71,14 @@ def test_gigabit_is_not_gigabyte():
     assert units.parse_bandwidth("400Gbps") * 8 == units.parse_bandwidth("400GB/s")
 
 
+@pytest.mark.parametrize(("parse", "text"), [(units.parse_bytes, "80"), (units.parse_bandwidth, "400")])
+def test_a_small_bare_number_of_bytes_is_a_forgotten_unit(parse, text):
+    with pytest.raises(InputError, match="needs a unit"):
+        parse(text)
+
+
 def test_a_duration_needs_a_unit():
-    with pytest.raises(InputError, match="unit of time"):
+    with pytest.raises(InputError, match="needs a unit"):
         units.parse_duration("3600")
     assert units.parse_duration(3600) == 3600
 

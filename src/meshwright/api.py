@@ -449,8 +449,6 @@ def size(
     progress: Progress | None = None,
 ) -> Sizing:
     """The fewest devices, or the least cost, that meets a deadline (days) or a budget (dollars)."""
-    from meshwright.engine.size import size as run
-
     wanted = problem.job.tokens if tokens is None else bounded(tokens, "tokens", where="--tokens")
     if wanted is None:
         raise UsageError(
@@ -464,6 +462,8 @@ def size(
             where="--deadline --budget",
             fix=Text(N_("name one, e.g. {examples}"), examples="--deadline 30d, --budget 2M"),
         )
+    from meshwright.engine.size import size as run
+
     return run(
         problem,
         tokens=wanted,
@@ -477,14 +477,14 @@ def size(
 
 def compare(problem: Problem, strategies: Sequence[tuple[str, Strategy]]) -> Comparison:
     """Several strategies side by side, term by term."""
-    from meshwright.engine.compare import compare as run
-
     if len(strategies) < 2:
         raise UsageError(
             Text(N_("comparing needs at least two strategies")),
             where="compare",
             fix=Text(N_("give two result files, or one result file that holds a plan")),
         )
+    from meshwright.engine.compare import compare as run
+
     return run(problem, strategies)
 
 

@@ -116,11 +116,7 @@ def parse_count(text: str | float, *, where: str = "") -> float:
 def parse_duration(text: str | float, *, where: str = "") -> float:
     """Seconds from `21d`, `36h`, `90 min`, `1d12h`, `20ms`; a bare number is refused unless it is not text."""
     if isinstance(text, str) and _NUMBER.fullmatch(text):
-        raise InputError(
-            Text(N_("'{text}' needs a unit of time"), text=_short(text)),
-            where=where,
-            fix=Text(N_("write it like {examples}"), examples=_EXAMPLES["days"]),
-        )
+        raise _needs_unit(text, "days", where)
     return parse_quantity(text, "seconds", where=where, zero=False)
 
 
@@ -131,6 +127,14 @@ def parse_money(text: str | float, *, where: str = "") -> float:
 
 def _short(text: object) -> str:
     return str(text)[:60]
+
+
+def _needs_unit(text: object, kind: Kind, where: str) -> InputError:
+    return InputError(
+        Text(N_("'{text}' needs a unit"), text=_short(text)),
+        where=where,
+        fix=Text(N_("write it like {examples}"), examples=_EXAMPLES[kind]),
+    )
 
 
 def _refuse(text: object, kind: Kind, where: str) -> InputError:
@@ -152,6 +156,8 @@ def _parse(text: str, kind: Kind, where: str) -> float:
         value = _parse_duration(bare, kind)
     else:
         match = _NUMBER.match(bare)
+        if kind in ("bytes", "bandwidth") and match and match.end() == len(bare) and 0 < _number(match[1]) < 1e6:
+            raise _needs_unit(text, kind, where)
         factor = _factor(bare[match.end() :].strip(), kind, text, where) if match else None
         value = None if match is None or factor is None else _number(match[1]) * factor
     if value is None:

@@ -10,7 +10,7 @@ FP8 = 1 + 4 / 128
 
 @pytest.mark.parametrize(
     ("microseconds", "gbps", "width"),
-    [(77, 98, FP8), (118, 63, FP8), (155, 48, FP8), (194, 39, FP8), (114, 127, 2), (360, 40, 2)],
+    [(77, 98, FP8), (194, 39, FP8), (114, 127, 2), (360, 40, 2)],
 )
 def test_low_latency_bytes_are_deepeps(microseconds: float, gbps: float, width: float) -> None:
     """DeepEP prints bandwidth = bytes / time for 128 tokens to 8 experts of hidden 7168."""

@@ -64,8 +64,6 @@ LINEAR = with_block(
     LLAMA_8B, "linear", mixer=LinearAttention(key_heads=16, key_dim=128, value_heads=32, value_dim=128), mlp=None
 )
 
-NVLINK_H100 = dict(link="nvswitch", link_bandwidth=450e9, nic_bandwidth=50e9, nics_per_node=8, fabric="infiniband")
-
 
 def accelerator(id: str, **changes: Any) -> Accelerator:
     base = Accelerator(
@@ -92,11 +90,11 @@ TPU = accelerator("tpu-v5p", name="TPU v5p", vendor="Google", kind="tpu", archit
 
 
 def cluster(device: Accelerator = H100, devices: int = 64, **changes: Any) -> Cluster:
-    values = dict(
-        id=f"{device.id}-{devices}", accelerator=device, devices=devices, node_size=8, domain_size=8,
-        link=device.link, link_bandwidth=device.link_bandwidth, nic_bandwidth=50e9, nics_per_node=8, fabric="infiniband",
+    base = Cluster(
+        id=f"{device.id}-{devices}", accelerator=device, devices=devices, node_size=8, domain_size=8, link=device.link,
+        link_bandwidth=device.link_bandwidth, nic_bandwidth=50e9, nics_per_node=8, fabric="infiniband",
     )  # fmt: skip
-    return Cluster(**(values | changes))
+    return dataclasses.replace(base, **changes)
 
 
 def context(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from meshwright.rules import RULES, check
+from meshwright.rules.advice import gather_times
 from meshwright.rules.divisibility import even_split, sequence_factor
 from meshwright.rules.nearest import nearest_multiples
 from meshwright.spec import Finding
@@ -105,7 +107,13 @@ def test_b12_connections(inputs: Path) -> None:
         device = B200 if int(row["gpu_arch_major"]) >= 10 else H100
         sharding = "zero1" if framework == "megatron" else "zero3"
         c = context(
-            LLAMA_8B, device, tensor=int(row["tp"]), context=int(row["cp"]), data=64, framework=framework, sharding=sharding
+            LLAMA_8B,
+            device,
+            tensor=int(row["tp"]),
+            context=int(row["cp"]),
+            data=64,
+            framework=framework,
+            sharding=sharding,
         )
         wanted = {f.data["value"] for f in check(c) if f.code == "MW-A114"}
         verdict, given = row["verdict"], row["CUDA_DEVICE_MAX_CONNECTIONS"]
@@ -179,6 +187,25 @@ def test_a29_parameter_offload_needs_zero3() -> None:
 def test_a16_logits_of_qwen() -> None:
     found = check(context(QWEN_3B, A100, seq_len=4096, global_batch=32, framework="fsdp", sharding="zero3"))
     assert one(found, "MW-A112").data["bytes"] / 2**30 == pytest.approx(2.32, abs=0.005)
+
+
+def test_c04_72b_gathers_over_a_slow_network_and_the_copy_inside_a_node() -> None:
+    model = dense("72b", 80, 8192, 64, 8, 29568, 152064)
+    on = cluster(A100, 16, nic_bandwidth=100e9 / 8 / 8)  # one 100 Gb/s card for eight devices
+    finding = one(check(context(model, on, seq_len=4096, framework="deepspeed", sharding="zero3")), "MW-A104")
+    assert finding.data["shard"] == 8
+    assert finding.data["copy_bytes"] == pytest.approx(18e9, rel=0.02)
+    inside = check(context(model, on, seq_len=4096, shard=8, framework="deepspeed", sharding="zero3"))
+    assert not [f for f in inside if f.code == "MW-A104"]
+
+
+def test_c05_traffic_of_a_small_model_on_two_nodes() -> None:
+    model = dense("qwen2-1.5b", 28, 1536, 12, 2, 8960, 151936)
+    model = dataclasses.replace(model, tied_embeddings=True)
+    on = cluster(A100, 4, node_size=2, domain_size=2, nic_bandwidth=1e9)
+    moved, _ = gather_times(context(model, on, framework="deepspeed", sharding="zero3"))
+    # the report: 3 x 2 B x 1.54e9 = 9.2 GB per micro-step; a ring of 4 moves 3/4 of it, two cards share a node's ring
+    assert moved == pytest.approx(9.2e9 * 3 / 4 / 2e9, rel=0.02)
 
 
 def test_llama_405b_split_is_the_published_one() -> None:

@@ -141,8 +141,8 @@ def test_nearest_legal_values_are_legal(table: RuleContext) -> None:
 
 def big_table(model: ModelSpec, on: Cluster, rows: int, **scalars: Any) -> RuleContext:
     rng = np.random.default_rng(1)
-    powers = {n: 2 ** rng.integers(0, top, rows) for n, top in
-              (("tensor", 4), ("pipeline", 5), ("context", 3), ("expert", 4), ("virtual", 2), ("micro_batch", 4))}  # fmt: skip
+    tops = {"tensor": 4, "pipeline": 5, "context": 3, "expert": 4, "virtual": 2, "micro_batch": 4}
+    powers = {name: 2 ** rng.integers(0, top, rows) for name, top in tops.items()}
     model_ranks = powers["tensor"] * powers["pipeline"] * powers["context"]
     data = np.maximum(on.devices // model_ranks, 1)
     strategy = Strategy(data=data, expert_tensor=np.ones(rows, dtype=np.int64), **powers, **scalars)

@@ -43,8 +43,8 @@ _MODEL_KEYS = (
 _TOP_KEYS = (*_MODEL_KEYS, "blocks", "pattern", "layers", "extras", "norm", "family")
 _ABOUT_KEYS = ("id", "aliases", "source", "basis", "notes", "published", "architecture", "date", "config")
 _ZERO_ALLOWED = {
-    "learned_positions", "encoder_layers", "mtp_layers", "extra_params", "shared_width", "conv_kernel", "norms", "vocab",
-    "flops_per_token", "shared_count",
+    "learned_positions", "encoder_layers", "mtp_layers", "extra_params", "shared_width", "conv_kernel", "norms",
+    "vocab", "flops_per_token", "shared_count",
 }  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def parse(text: str | bytes, *, where: str) -> dict[str, Any]:
 def from_file(data: Mapping[str, Any], *, where: str) -> ModelSpec:
     """A ModelSpec from a parsed file."""
     if "architecture" in data:
-        _known(data, _ABOUT_KEYS + ("name",), where)
+        _known(data, (*_ABOUT_KEYS, "name"), where)
         inner = data["architecture"]
         if not isinstance(inner, Mapping):
             _fail(where, "architecture", Text(N_("'{key}' must be a table"), key="architecture"))
@@ -171,7 +171,8 @@ def _block(table: Any, norm: str, where: str) -> Block:
     if mixer is None and mlp is None:
         raise InputError(Text(N_("a block needs a mixer, an MLP, or both")), where=where)
     hints = _hints(Block)
-    rest = {k: _value(hints[k], k, table[k], where) for k in ("norm", "norms", "parallel", "extra_params") if k in table}
+    given = [k for k in ("norm", "norms", "parallel", "extra_params") if k in table]
+    rest = {k: _value(hints[k], k, table[k], where) for k in given}
     rest.setdefault("norm", norm)
     rest.setdefault("norms", (mixer is not None) + (mlp is not None) + (cross is not None))
     return Block(mixer=mixer, mlp=mlp, cross=cross, **rest)
@@ -182,7 +183,7 @@ def _kind(table: Any, kinds: Mapping[str, type], default: str, where: str) -> An
     if table is None:
         return None
     if not isinstance(table, Mapping):
-        raise InputError(Text(N_("expected a table such as {{ kind = \"{kind}\" }}"), kind=default), where=where)
+        raise InputError(Text(N_('expected a table such as {{ kind = "{kind}" }}'), kind=default), where=where)
     kind = table.get("kind", default)
     if kind not in kinds:
         close = difflib.get_close_matches(str(kind), kinds, n=3, cutoff=0.3) or list(kinds)
@@ -263,9 +264,10 @@ def _value(kind: Any, key: str, value: Any, where: str, choices: Any = None) -> 
         shown = str(value) if abs(value) < 10**15 else "> 1e15"
         _fail(where, key, Text(N_("'{key}' is {value}, outside {low} to {high}"), key=key, value=shown, low=low,
                                high=high))  # fmt: skip
-    wanted = {bool: "true or false", str: "a string", int: "a whole number"}.get(kind, str(kind))
+    wanted = {bool: N_("true or false"), str: N_("a string"), int: N_("a whole number")}[kind]
     shown = repr(value)[:40] if not isinstance(value, float) or math.isfinite(value) else "not a number"
     _fail(where, key, Text(N_("'{key}' is {value}, not {wanted}"), key=key, value=shown, wanted=Text(wanted)))
+    return None  # not reached
 
 
 def _tables(value: Any, where: str) -> list[Mapping[str, Any]]:
@@ -290,6 +292,3 @@ def _known(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
 
 def _fail(where: str, key: str, text: Text, fix: Text | None = None) -> NoReturn:
     raise InputError(text, where=f"{where}: {key}", fix=fix)
-
-
-N_("true or false"), N_("a string"), N_("a whole number")  # templates of `wanted` above

@@ -66,6 +66,7 @@ class _Draft:
     where: str
     label: str
     devices: int | None = None
+    most: int | None = None  # of a cluster that exists: as many as it has
     shape: tuple[int, ...] = ()
     slices: int = 1
     values: dict[str, Any] = field(default_factory=dict)
@@ -221,7 +222,7 @@ def _of_cluster(id: str, where: str) -> _Draft:
     if "torus" in raw:
         draft.shape = _checked_shape(draft, parse_shape(raw["torus"], where=f"{id}: torus"))
     draft.values = found
-    draft.values["most"] = draft.devices
+    draft.most = draft.devices
     return draft
 
 
@@ -266,10 +267,11 @@ def _count_nodes(draft: _Draft, kind: str, id: str, nodes: int, count: str | Non
 
 def _set_devices(draft: _Draft, devices: int) -> None:
     """A new size; on a torus, of one slice (the best shape is taken)."""
-    most = draft.values.get("most")
-    if most is not None and devices > most:
+    if draft.most is not None and devices > draft.most:
         raise InputError(
-            Text(N_("{name} has {most} accelerators, not {devices}"), name=draft.label, most=most, devices=devices),
+            Text(
+                N_("{name} has {most} accelerators, not {devices}"), name=draft.label, most=draft.most, devices=devices
+            ),
             where=draft.where,
             fix=Text(N_("for a larger one name the node type: {text}"), text=f"{draft.node.id}:{devices}"),
         )
@@ -309,7 +311,7 @@ def _checked_shape(draft: _Draft, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _resize_draft(draft: _Draft, devices: Any, torus: str | tuple[int, ...] | None, slices: Any) -> None:
     draft.assumptions = [a for a in draft.assumptions if a.template not in _BY_SIZE]
     if torus is not None:
-        shape = parse_shape(torus, where="torus") if isinstance(torus, str) else tuple(torus)
+        shape = parse_shape(torus if isinstance(torus, str) else write_shape(tuple(torus)), where="torus")
         draft.shape = _checked_shape(draft, shape)
         draft.devices = math.prod(draft.shape)
         draft.slices = 1
@@ -336,7 +338,7 @@ _FILE_NAMES = {"host_memory": "host_memory_bytes", "price_per_hour": "price_per_
 
 
 def _from_file(path: Path) -> _Draft:
-    path = path.expanduser()
+    path = load.expand(path)
     raw = dict(load.read(path))
     where = str(path)
     draft = _file_hardware(raw, where)
@@ -366,7 +368,7 @@ def _file_hardware(raw: Mapping[str, Any], where: str) -> _Draft:
                 fix=Text(N_("keep one of them; `base` may also stand inside [accelerator] or [node]")),
             )
         draft = _from_text(_text(raw["base"], f"{where}: base"))
-        draft.values.pop("most", None)
+        draft.most = None
         draft.where = where
         return draft
     node_raw = _described("nodes", raw.get("node"), f"{where}: node")
@@ -412,7 +414,7 @@ def _described(kind: str, given: Any, where: str) -> Mapping[str, Any] | None:
     base = load.entry(kind, _text(given["base"], f"{where}.base"))[1] if "base" in given else {}
     merged: dict[str, Any] = {**base}
     for key, value in given.items():
-        old = base.get(key)
+        old: Any = base.get(key)
         table = isinstance(value, Mapping) and isinstance(old, Mapping) and "value" not in old
         merged[key] = {**old, **value} if table else value
     merged.pop("base", None)
@@ -515,7 +517,6 @@ def _no_size(draft: _Draft) -> InputError:
 
 def _assemble(draft: _Draft) -> Cluster:
     accelerator, node, values, notes = draft.accelerator, draft.node, draft.values, draft.assumptions
-    values.pop("most", None)
     if draft.devices is None:
         if draft.label != node.id or accelerator.torus:
             raise _no_size(draft)

@@ -51,7 +51,7 @@ def user_folder() -> Path:
 def overlays() -> tuple[Path, ...]:
     """The user's folders, the strongest first."""
     named = os.environ.get(ENVIRONMENT, "")
-    return (*(Path(p).expanduser() for p in named.split(os.pathsep) if p), user_folder())
+    return (*(expand(p) for p in named.split(os.pathsep) if p), user_folder())
 
 
 def writable_folder() -> Path:
@@ -94,6 +94,14 @@ def files(kind: str) -> Mapping[str, Path]:
 def ids(kind: str) -> tuple[str, ...]:
     """Every id of `kind`, sorted."""
     return tuple(sorted(files(kind)))
+
+
+def expand(path: str | os.PathLike[str]) -> Path:
+    """The path with `~` replaced by the home folder it names."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InputError(Text(N_("there is no such home folder")), where=os.fspath(path)) from None
 
 
 def read(path: Path) -> Mapping[str, Any]:

@@ -32,7 +32,7 @@ def validate(paths: Sequence[str | Path] = ()) -> list[Finding]:
 
 
 def _expand(path: Path) -> Iterator[Path]:
-    path = path.expanduser()
+    path = load.expand(path)
     if path.is_dir():
         inside = sorted(path.rglob("*.toml"))
         if not inside:

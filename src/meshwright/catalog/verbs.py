@@ -210,7 +210,7 @@ def add(path: str | os.PathLike[str], *, kind: str | None = None, replace: bool 
 
     Raises `InputError` with the first thing wrong, or when the user's catalogue already has the id.
     """
-    file = Path(path).expanduser()
+    file = load.expand(path)
     raw = load.read(file)
     kind = kind_of(raw, file) if kind is None else kind_called(kind)
     id = raw.get("id", file.stem)

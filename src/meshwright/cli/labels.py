@@ -23,41 +23,39 @@ def glossary() -> dict[str, dict[str, Any]]:
     return {key: entry for key, entry in entries.items() if isinstance(entry, dict)}
 
 
-def label(name: str) -> str:
-    """`name` of a term in the reader's language: glossary, then the catalogue of messages, then words of the id."""
-    for key in (name, name.replace("_", "-"), name.replace("-", "_"), name.replace("_", " ")):
-        entry = glossary().get(key)
-        if entry and isinstance(entry.get(current(), entry.get("en")), str):
-            return str(entry.get(current(), entry.get("en")))
-    return say(WORDS[name]) if name in WORDS else name.replace("_", " ")
+def label(name: str, tree: str = "") -> str:
+    """`name` of a term in the reader's language: glossary, then the catalogue of messages, then words of the id.
+
+    A name that means different things in two trees has a glossary entry per tree, e.g. `device.context`.
+    """
+    if name in WORDS:
+        return say(WORDS[name])
+    plain = (name, name.replace("-", "_"), name.replace("_", "-"))
+    for key in (*(f"{tree}.{name}" for _ in (1,) if tree), *plain):
+        text = glossary().get(key, {}).get(current())
+        if isinstance(text, str):
+            return text
+    return name.replace("_", " ")
 
 
 def goal(name: str) -> str:
-    """A goal in the reader's language; `memory` as a goal is not the term of that name."""
+    """A goal in the reader's language; `memory` as a goal is not the memory of a device."""
     return say(N_("most memory to spare")) if name == "memory" else label(name)
 
 
+# Names that the glossary lacks, or has for another use.
 WORDS: dict[str, str] = {
-    "tensor": N_("tensor"),
-    "pipeline": N_("pipeline"),
-    "context": N_("context"),
-    "expert": N_("expert"),
-    "data": N_("data"),
-    "shard": N_("shard"),
-    "exact": N_("exact"),
-    "modelled": N_("modelled"),
-    "fitted": N_("fitted"),
-    "assumed": N_("assumed"),
-    "error": N_("error"),
-    "warning": N_("warning"),
-    "advice": N_("advice"),
-    "info": N_("note"),
-    "fastest": N_("fastest"),
-    "cheapest": N_("cheapest"),
-    "fewest": N_("fewest devices"),
-    "fixed-batch": N_("fixed batch"),
-    "growing-batch": N_("growing batch"),
-    "compute": N_("compute"),
-    "communication": N_("communication"),
-    "bubble": N_("pipeline bubble"),
+    "memory": N_("memory"),
+    "accelerators": N_("accelerators"),
+    "models": N_("models"),
+    "clusters": N_("clusters"),
+    "links": N_("links"),
+    "prices": N_("prices"),
+    "nics": N_("network cards"),
+    "power": N_("power"),
+    "latency": N_("latency"),
+    "usd_per_hour": N_("$ an hour"),
+    "vendor": N_("vendor"),
+    "architecture": N_("architecture"),
+    "aliases": N_("aliases"),
 }

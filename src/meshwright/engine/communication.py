@@ -257,7 +257,10 @@ def _across(network: Network, link: Link, group: Group, operation: str) -> tuple
         return (_scattered(network, link, group),)
     ring = _ring_across(network, link, group, operation)
     if operation == "all_reduce":
-        return ring, _tree_across(network, link, group)
+        tree = _tree_across(network, link, group)
+        if isinstance(group.domains, np.ndarray):
+            return _masked(ring, group.domains > 2), tree
+        return (ring, tree) if group.domains > 2 else (tree,)  # on two nodes the tree has fewer bytes and steps
     return ring, _low_latency_ring(network, link, group, ring, operation)
 
 

@@ -53,7 +53,7 @@ def dense_peak(accelerator: Accelerator, dtype: str) -> float:
 
 
 @lru_cache(maxsize=256)
-def rates(accelerator: Accelerator, precision: str) -> Rates:
+def rates(accelerator: Accelerator, precision: str, attention_kernel: str = "best") -> Rates:
     """Achievable rates: datasheet peak × best measured share × share sustained in long runs."""
     known = names("kernels")
     c = constants("kernels", accelerator.architecture if accelerator.architecture in known else "default")
@@ -65,11 +65,12 @@ def rates(accelerator: Accelerator, precision: str) -> Rates:
     peak, low_peak = dense_peak(accelerator, plain), dense_peak(accelerator, low)
     sustained = c["matmul_sustained"]
     half_peak = dense_peak(accelerator, "bf16")
+    kernel = c[f"attention_{attention_kernel}"]
     return Rates(
         matmul=peak * plain_ceiling * sustained,
         low_matmul=low_peak * low_ceiling * sustained,
-        attention_forward=half_peak * c["attention_forward"],
-        attention_backward=half_peak * c["attention_backward"],
+        attention_forward=half_peak * c["attention_forward"] * kernel,
+        attention_backward=half_peak * c["attention_backward"] * kernel,
         scan=half_peak * c["scan_efficiency"],
         memory=accelerator.memory_bandwidth * c["memory_efficiency"],
         units=accelerator.compute_units,

@@ -43,7 +43,6 @@ class Setting(NamedTuple):
     job: Job
     strategy: Strategy
     stage: StageClass
-    blocks: BlockActivations
     stack: Software
 
     @property
@@ -65,6 +64,17 @@ class Setting(NamedTuple):
     def element(self) -> int:
         """Bytes of an activation value."""
         return int(f.bytes_per_value(self.strategy.precision))
+
+
+class Fixed(NamedTuple):
+    """Parts of a rank that do not depend on the micro-batch, by phase, and what host memory needs to know."""
+
+    alive: dict[str, dict[str, Any]]
+    gradients: Any
+    params: RankParams
+    states: dict[str, Any]
+    on_host: dict[str, Any]
+    context: Any
 
 
 class Memory(NamedTuple):
@@ -108,17 +118,17 @@ def passes(strategy: Strategy, stage: StageClass, micro_batches: Any) -> tuple[A
     return tuple(f.passes_of_chunk(count, p, v, c) for c in range(v))
 
 
-def _activations(x: Setting) -> dict[str, Any]:
+def _activations(x: Setting, stored_by: BlockActivations) -> dict[str, Any]:
     """Stored activations of blocks, embedding and head, and the tensors alive while one block runs backward."""
     model, stage = x.model, x.stage
     flight = passes(x.strategy, stage, x.micro_batches)
     blocks: Any = 0.0
     for held, chunk in zip(flight, stage.chunks, strict=True):
-        for count, stored in zip(chunk, x.blocks.stored, strict=True):
+        for count, stored in zip(chunk, stored_by.stored, strict=True):
             if count:
                 blocks = blocks + held * count * stored
     transient: Any = 0.0
-    for count, extra in zip(stage.counts, x.blocks.transient, strict=True):
+    for count, extra in zip(stage.counts, stored_by.transient, strict=True):
         if count:
             transient = maximum(transient, extra)
     rows = x.tokens * model.hidden / x.sequence_shards
@@ -129,11 +139,11 @@ def _activations(x: Setting) -> dict[str, Any]:
         ends = ends + (2 if model.final_norm != "none" else 1) * x.element * rows
     if stage.mtp:
         last = model.pattern[-1]
-        blocks = blocks + model.mtp_layers * (x.blocks.stored[last] + 3 * x.element * rows)
+        blocks = blocks + model.mtp_layers * (stored_by.stored[last] + 3 * x.element * rows)
     if x.strategy.offload == "activations":
         # Blocks' inputs travel to the host; two layers' worth stays for the copies in flight.
         per_layer: Any = 0.0
-        for count, stored in zip(stage.counts, x.blocks.stored, strict=True):
+        for count, stored in zip(stage.counts, stored_by.stored, strict=True):
             per_layer = maximum(per_layer, stored) if count else per_layer
         return {"activations": minimum(blocks, 2 * per_layer), "ends": ends, "transient": transient, "moved": blocks}
     return {"activations": blocks, "ends": ends, "transient": transient, "moved": 0.0}
@@ -185,20 +195,18 @@ def _megatron(x: Setting, p: RankParams, group: Any) -> Buffers:
     if x.strategy.sharding == "zero3":
         return _fsdp(x, p, group)
     copies = {"low_precision_weights": low_precision_copies(p, x.strategy)}
-    common = _pipeline_and_sequence(x)
     # Fused accumulation adds into the buffer, yet autograd is handed an empty gradient of the weight's own size.
     dummy = {"weight_gradient": f.fsdp_gradients(maximum(p.matrix, p.head_unit), x.element, 0.0)}
     head = {"weight_gradient": f.fsdp_gradients(p.head_unit, x.element, 0.0)}
-    return Buffers({**common, **head}, {**common, **dummy}, dummy, {}, copies)
+    return Buffers(head, dummy, dummy, {}, copies)
 
 
 def _fsdp(x: Setting, p: RankParams, group: Any) -> Buffers:
     """PyTorch: gathered units and gradients of units; with pipelining or ZeRO-2 the gathered weights stay."""
-    common = _pipeline_and_sequence(x)
     stack, strategy = x.stack, x.strategy
     if strategy.sharding in ("none", "zero1"):
         buckets = {"buckets": f.ddp_buckets(p.total, stack.gradient_bytes)}
-        return Buffers(common, common, {}, _temporaries(x, p, 1), buckets)
+        return Buffers({}, {}, {}, _temporaries(x, p, 1), buckets)
     grads = f.fsdp_gradients(p.unit, 2.0, stack.reduce_bytes)
     head = f.fsdp_gradients(p.head_unit, 2.0, stack.reduce_bytes)
     end = f.fsdp_gradients(maximum(p.end_unit, p.unit), 2.0, stack.reduce_bytes)
@@ -206,17 +214,20 @@ def _fsdp(x: Setting, p: RankParams, group: Any) -> Buffers:
     if strategy.sharding == "zero2" or accumulate > 1:
         whole = {"gathered_units": f.unsharded_states(p.total, 2.0, 0, 0, 0)}
         kept = f.unsynchronised_gradients(p.total, group, max(stack.reduce_bytes, stack.gradient_bytes))
-        extra = {"unsynchronised_gradients": where(x.micro_batches > 1, kept, 0.0 * kept)} if accumulate > 1 else {}
+        extra = {"unsynchronised_gradients": kept} if accumulate > 1 else {}
         gradient = {"gradient_units": maximum(grads, head)}
         return Buffers(
-            {**common, **whole, **extra}, {**common, **whole, **extra, **gradient}, {**whole, **extra,
-            "gradient_units": end}, {**_temporaries(x, p, group), **extra}, {},
-        )  # fmt: skip
+            {**whole, **extra},
+            {**whole, **extra, **gradient},
+            {**whole, **extra, "gradient_units": end},
+            {**_temporaries(x, p, group), **extra},
+            {},
+        )
     gathered = f.fsdp_gathered(p.unit, p.unit, 2.0)
     forward = {"gathered_units": maximum(gathered, p.head_unit * 2.0 + f.fsdp_gathered(p.unit, 0, 2.0, 0))}
     backward = {"gathered_units": gathered, "gradient_units": maximum(grads, head)}
     drain = {"gathered_units": maximum(p.end_unit * 2.0, gathered), "gradient_units": end}
-    return Buffers({**common, **forward}, {**common, **backward}, drain, _temporaries(x, p, group), {})
+    return Buffers(forward, backward, drain, _temporaries(x, p, group), {})
 
 
 def _temporaries(x: Setting, p: RankParams, group: Any) -> dict[str, Any]:
@@ -227,10 +238,9 @@ def _temporaries(x: Setting, p: RankParams, group: Any) -> dict[str, Any]:
 
 def _deepspeed(x: Setting, p: RankParams, group: Any) -> Buffers:
     """Reduce buckets while gradients are made; ZeRO-3 gathers modules; the step upcasts its share of gradients."""
-    common = _pipeline_and_sequence(x)
     sharding, bucket = x.strategy.sharding, x.stack.bucket_elements
     if sharding == "none":
-        return Buffers(common, common, {}, {}, {})
+        return Buffers({}, {}, {}, {}, {})
     reduce = {"buckets": f.zero_reduce_buckets(p.total, bucket, x.stack.reduce_bytes, 2)}
     step = {"optimizer_temporaries": f.foreach_temporaries(p.total, shard_group(x.strategy), 4.0)}
     if x.strategy.offload != "none":
@@ -241,22 +251,19 @@ def _deepspeed(x: Setting, p: RankParams, group: Any) -> Buffers:
         reduce = {"buckets": f.zero_reduce_buckets(p.total, bucket, x.stack.reduce_bytes, 1)}
         gathered = {"gathered_units": f.zero3_gather(p.total, unit, 5e7, 1e9, 2.0)}
         gradient = {"gradient_units": f.fsdp_gradients(unit, 2.0, 0.0)}
-        return Buffers(
-            {**common, **gathered}, {**common, **gathered, **gradient}, {**gathered, **gradient}, step, reduce,
-        )  # fmt: skip
+        return Buffers(gathered, {**gathered, **gradient}, {**gathered, **gradient}, step, reduce)
     gather = {"buckets": f.zero_reduce_buckets(p.total, bucket, 2.0, 1)}
-    return Buffers(common, {**common, **reduce}, reduce, {**step, **gather}, {})
+    return Buffers({}, reduce, reduce, {**step, **gather}, {})
 
 
 def _jax(x: Setting, p: RankParams, group: Any) -> Buffers:
     """XLA gathers the layer of a scan step and the next one, and reduces a layer's gradient at a time."""
-    common = _pipeline_and_sequence(x)
     gathered = {"gathered_units": f.fsdp_gathered(p.unit, p.unit, 2.0, 0.0)}
     backward = {"gradient_units": f.fsdp_gradients(p.unit, 2.0, 0.0)}
     ends = {"gradient_units": f.fsdp_gradients(maximum(p.end_unit, p.unit), 2.0, 0.0)}
     if x.strategy.sharding in ("none", "zero1"):
         gathered, backward, ends = {}, {}, {}
-    return Buffers({**common, **gathered}, {**common, **gathered, **backward}, {**gathered, **ends}, {}, {})
+    return Buffers(gathered, {**gathered, **backward}, {**gathered, **ends}, {}, {})
 
 
 _BUFFERS: dict[str, Callable[[Setting, RankParams, Any], Buffers]] = {
@@ -317,72 +324,121 @@ def stage_memory(
     stack : software profile; the framework's current one when absent
     """
     stack = stack or software(job.software, strategy.framework)
-    x = Setting(model, cluster, job, strategy, stage, blocks, stack)
-    params = rank_params(model, strategy, stage)
-    per = state_bytes(strategy.framework, strategy.precision, job.optimizer, stack.gradient_bytes, model.hidden)
+    x = Setting(model, cluster, job, strategy, stage, stack)
+    fixed = fixed_memory(x)
+    act = _activations(x, blocks)
+    work = _working(x, act, fixed.gradients)
+    alive = {name: fixed.alive[name] | work.get(name, {}) for name in PHASES}
+    phases = {name: sum(alive[name].values()) for name in PHASES}
+    allocated, reserve, peak = peak_of(x, phases, fixed.context)
+    return Memory(alive, phases, allocated, reserve, fixed.context, peak, _host(x, fixed, act))
+
+
+def fixed_memory(x: Setting) -> Fixed:
+    """States and buffers of a rank: all that does not depend on the micro-batch."""
+    strategy, stack = x.strategy, x.stack
+    params = rank_params(x.model, strategy, x.stage)
+    per = state_bytes(strategy.framework, strategy.precision, x.job.optimizer, stack.gradient_bytes, x.model.hidden)
     states = model_states(params, per, shards(strategy))
     if strategy.framework in ("fsdp", "jax") and strategy.sharding in ("zero2", "zero3"):
         states["parameters"] = 0.0 * states["parameters"]  # the 16-bit copy is a buffer, see `_fsdp`
     group = shard_group(strategy) if strategy.sharding in ("zero2", "zero3") else 1
-    buffers = _BUFFERS[strategy.framework](x, params, group)
+    b = _BUFFERS[strategy.framework](x, params, group)
     device, on_host = _offload(strategy, states, per.gradient)
-    act = _activations(x)
-    logits, logits_saved = _logits(x)
-    workspace = constants("memory", "devices").get(f"workspace_{cluster.accelerator.architecture}", 0)
-    alive = _alive(x, params, device, buffers, act, logits, logits_saved, workspace)
-    phases = {name: sum(alive[name].values()) for name in PHASES}
-    allocated = phases[PHASES[0]]
-    for name in PHASES[1:]:
-        allocated = maximum(allocated, phases[name])
-    reserve = f.allocator_reserve(allocated, constants("memory", "frameworks")[f"reserve_{strategy.framework}"])
-    context = _context(cluster.accelerator, strategy)
-    host = _host(x, params, states, on_host, act)
-    return Memory(alive, phases, allocated, reserve, context, allocated + reserve + context, host)
-
-
-def _alive(
-    x: Setting,
-    p: RankParams,
-    device: Mapping[str, Any],
-    b: Buffers,
-    act: Mapping[str, Any],
-    logits: Any,
-    saved: Any,
-    workspace: Any,
-) -> dict[str, dict[str, Any]]:
-    """Named parts that are allocated in each phase."""
-    gradients = device["gradients"]
-    states = {k: v for k, v in device.items() if k != "gradients"} | b.always | {"workspace": workspace}
+    workspace = constants("memory", "devices").get(f"workspace_{x.cluster.accelerator.architecture}", 0)
+    gradients = {"gradients": device["gradients"]}
+    kept = {k: v for k, v in device.items() if k != "gradients"} | b.always | {"workspace": workspace}
     # Megatron's gradient buffer always exists. PyTorch frees gradients between steps, but their blocks go back to the
-    # allocator, not to the activations: peaks shrink by the gradients too when they are sharded further.
-    lasting = x.strategy.framework == "megatron"
-    held = where(x.micro_batches > 1, gradients, 0.0 * gradients) if x.strategy.framework == "jax" else gradients
-    kept = {"activations": act["activations"], "end_activations": act["ends"]}
-    largest = 4.0 * maximum(p.unit, p.end_unit)
-    return {
+    # allocator, not to the activations: peaks shrink by the gradients too when they are sharded further. XLA holds
+    # them only while it accumulates, see `_working`.
+    held = {} if strategy.framework == "jax" else gradients
+    largest = 4.0 * maximum(params.unit, params.end_unit)
+    alive = {
         "load": {"parameters": device["parameters"], "main_parameters": device["main_parameters"], "staging": largest},
-        "initialise": states | ({"gradients": gradients} if lasting else {}),
-        "forward": states | {"gradients": held} | kept | {"logits": logits} | b.forward,
-        "backward": states | {"gradients": held} | kept | {"recompute": act["transient"], "logits": saved} | b.backward,
-        "backward_end": states | {"gradients": gradients, "recompute": act["transient"]} | b.drain,
-        "optimizer": states | {"gradients": gradients} | b.optimizer,
-        "checkpoint": states | {"gradients": held} | ({"staging": largest} if x.strategy.sharding == "zero3" else {}),
+        "initialise": kept | (gradients if strategy.framework == "megatron" else {}),
+        "forward": kept | held | b.forward,
+        "backward": kept | held | b.backward,
+        "backward_end": kept | gradients | b.drain,
+        "optimizer": kept | gradients | b.optimizer,
+        "checkpoint": kept | held | ({"staging": largest} if strategy.sharding == "zero3" else {}),
+    }
+    return Fixed(alive, device["gradients"], params, states, on_host, _context(x.cluster.accelerator, strategy))
+
+
+def _working(x: Setting, act: Mapping[str, Any], gradients: Any) -> dict[str, dict[str, Any]]:
+    """Named parts that depend on the micro-batch, by phase."""
+    logits, saved = _logits(x)
+    kept = {"activations": act["activations"], "end_activations": act["ends"]} | _pipeline_and_sequence(x)
+    if x.strategy.framework == "jax":
+        kept["gradients"] = where(x.micro_batches > 1, gradients, 0.0 * gradients)
+    return {
+        "forward": kept | {"logits": logits},
+        "backward": kept | {"recompute": act["transient"], "logits": saved},
+        "backward_end": {"recompute": act["transient"]},
     }
 
 
-def _host(
-    x: Setting, p: RankParams, states: Mapping[str, Any], moved: Mapping[str, Any], act: Mapping[str, Any]
-) -> dict[str, Any]:
+def peak_of(x: Setting, phases: Mapping[str, Any], context: Any) -> tuple[Any, Any, Any]:
+    """Allocated, allocator reserve and whole peak from the bytes of each phase."""
+    names = iter(phases)
+    allocated = phases[next(names)]
+    for name in names:
+        allocated = maximum(allocated, phases[name])
+    fraction = constants("memory", "frameworks")[f"reserve_{x.strategy.framework}"]
+    reserve = f.allocator_reserve(allocated, fraction)
+    return allocated, reserve, allocated + reserve + context
+
+
+class FixedSums(NamedTuple):
+    """What a search keeps of `Fixed`: bytes by phase, the phases that never see a micro-batch folded into one."""
+
+    still: Any
+    forward: Any
+    backward: Any
+    backward_end: Any
+    gradients: Any
+    context: Any
+
+
+def fixed_sums(fixed: Fixed) -> FixedSums:
+    """Fold `Fixed` into sums."""
+    sums = {name: sum(parts.values()) for name, parts in fixed.alive.items()}
+    still = sums["load"]
+    for name in ("initialise", "optimizer", "checkpoint"):
+        still = maximum(still, sums[name])
+    return FixedSums(
+        still, sums["forward"], sums["backward"], sums["backward_end"], fixed.gradients, fixed.context
+    )
+
+
+def peak_from_sums(x: Setting, sums: FixedSums, blocks: BlockActivations) -> Any:
+    """Peak bytes of a rank, for columns: the same phases as `stage_memory`, unnamed."""
+    work = _working(x, _activations(x, blocks), sums.gradients)
+    phases = {
+        "still": sums.still,
+        "forward": sums.forward + sum(work["forward"].values()),
+        "backward": sums.backward + sum(work["backward"].values()),
+        "backward_end": sums.backward_end + sum(work["backward_end"].values()),
+    }
+    return peak_of(x, phases, sums.context)[2]
+
+
+def _host(x: Setting, fixed: Fixed, act: Mapping[str, Any]) -> dict[str, Any]:
     """Host bytes that one rank adds: steady, at initialisation, and while a checkpoint is staged."""
     process = constants("memory", "frameworks")["host_process"]
+    moved, states = fixed.on_host, fixed.states
     steady = sum(moved.values()) + act["moved"] + process
     if moved and x.strategy.framework == "deepspeed":
         steady = steady + 2.0 * x.stack.bucket_elements  # pinned staging of one 16-bit bucket
     whole = x.strategy.framework == "deepspeed" and x.strategy.sharding != "zero3"
-    build = f.host_initialise(p.total, 1, 0.0) if whole and moved else 0.0
+    build = f.host_initialise(fixed.params.total, 1, 0.0) if whole and moved else 0.0
     staged = states["main_parameters"] + states["optimizer"] + states["parameters"]
-    return {"offloaded": sum(moved.values()) + act["moved"], "steady": steady, "initialise": steady + build,
-            "checkpoint": steady + staged}  # fmt: skip
+    return {
+        "offloaded": sum(moved.values()) + act["moved"],
+        "steady": steady,
+        "initialise": steady + build,
+        "checkpoint": steady + staged,
+    }
 
 
 def host_per_node(memory: Memory, cluster: Cluster, phase: str = "steady") -> Any:

@@ -71,7 +71,7 @@ class BlockParams:
 
 @dataclass(frozen=True, slots=True)
 class ModelParams:
-    """Parameters of a whole model. `total` leaves multi-token prediction out, as published totals do; `mtp` holds it."""
+    """Parameters of a whole model. `total` leaves multi-token prediction out, as published totals do."""
 
     total: int
     active: int

@@ -91,11 +91,20 @@ def _members_scalar(ranks: int, stride: int, block: int, world: int) -> tuple[in
 
 
 def _members_columns(ranks: Any, stride: Any, block: int, world: Any) -> tuple[Any, Any]:
-    rows = np.stack(np.broadcast_arrays(ranks, stride, world), axis=1).astype(np.int64)
-    unique, inverse = np.unique(rows, axis=0, return_inverse=True)
-    found = np.array([_members_scalar(int(n), int(s), block, int(w)) for n, s, w in unique], dtype=np.int64)
-    picked = found[inverse.reshape(-1)]
-    return picked[:, 0], picked[:, 1]
+    """As `_members_scalar`, the three even cases by masks and the odd ones one by one."""
+    ranks, stride, world = (np.asarray(v, dtype=np.int64) for v in np.broadcast_arrays(ranks, stride, world))
+    extent = ranks * stride
+    within = (world <= block) | (block % extent == 0)
+    apart = stride % block == 0
+    dense = (block % stride == 0) & (extent % block == 0)
+    local = np.where(within, ranks, np.where(apart, 1, block // stride))
+    spanned = np.where(within, 1, np.where(apart, ranks, extent // block))
+    odd = np.flatnonzero(~(within | apart | dense))
+    if len(odd):
+        rows, inverse = np.unique(np.stack([ranks, stride, world], axis=1)[odd], axis=0, return_inverse=True)
+        found = np.array([_members_scalar(int(n), int(s), block, int(w)) for n, s, w in rows], dtype=np.int64)
+        local[odd], spanned[odd] = found[inverse.reshape(-1)].T
+    return local, spanned
 
 
 def place(cluster: Cluster, strategy: Strategy) -> dict[str, Group]:
@@ -160,13 +169,13 @@ def _scale_up(cluster: Cluster, ranks: Any, stride: Any, local: Any, world: Any)
     if cluster.torus:
         bandwidth, hops = _torus_axes(cluster, ranks, stride)
         return bandwidth, True, hops
-    if cluster.link in MESHES:
-        pairs = cluster.accelerator.link_pair_bandwidth * maximum(local - 1, 1)
-        return minimum(cluster.link_bandwidth, pairs), True, 0
     if 1 < cluster.domain_size < min(cluster.node_size, cluster.devices) and cluster.link != "pcie":
         _, pairs = members_per_block(ranks, stride, cluster.domain_size, world)
         host = minimum(cluster.accelerator.host_bandwidth, cluster.link_bandwidth)
         return where(pairs > 1, host, cluster.link_bandwidth), pairs == 1, 0
+    if cluster.link in MESHES:
+        pairs = cluster.accelerator.link_pair_bandwidth * maximum(local - 1, 1)
+        return minimum(cluster.link_bandwidth, pairs), True, 0
     return cluster.link_bandwidth, True, 0
 
 
@@ -243,9 +252,7 @@ def _sentence(cluster: Cluster, group: Group, link: str, fabric: str) -> Text:
     values = {"ranks": ranks, "domains": domains, "local": local, "rate": rate, "fabric": fabric}
     if local * domains != ranks:
         return Text(
-            N_(
-                "{ranks} ranks straddle {domains} nodes unevenly, as few as {local} in one: {rate} Gb/s of {fabric} each"
-            ),
+            N_("{ranks} ranks straddle {domains} nodes unevenly, down to {local} in one: {rate} Gb/s of {fabric} each"),
             **values,
         )
     if group.name == "pipeline":

@@ -18,6 +18,7 @@ class Software:
     id: str
     framework: str
     fused_attention: bool
+    attention_kernel: str  # best, flash2, flash1: which of an architecture's kernels it calls
     fused_elementwise: bool
     fused_loss: bool
     gradient_bytes: float

@@ -50,7 +50,8 @@ def setting(model: ModelSpec, cluster: Cluster, job: Job, framework: str, precis
     """Resolve what all strategies of one framework and precision share."""
     profile = software(job.software, framework)
     host = constants("kernels", "default")["host_memory_bandwidth"]
-    return Setting(model, cluster, job, profile, network(cluster), rates(cluster.accelerator, precision), host)
+    r = rates(cluster.accelerator, precision, profile.attention_kernel)
+    return Setting(model, cluster, job, profile, network(cluster), r, host)
 
 
 def shape_of(s: Setting, strategy: Strategy) -> Shape:

@@ -142,6 +142,24 @@ def time_from_bus_bandwidth(payload: Bytes, bandwidth: BytesPerSecond, factor: C
     return payload * factor / bandwidth
 
 
+@formula("comm.card_rate", source="stas00/ml-engineering network/README.md", equation="r = busbw (k-1)/(n-1)")
+def card_rate(bandwidth: BytesPerSecond, ranks: Count, domains: Count) -> BytesPerSecond:
+    """Rate of one network card behind the bus bandwidth of a hierarchical collective, one card per rank.
+
+    Parameters
+    ----------
+    bandwidth : bus bandwidth
+    ranks : members
+    domains : nodes they lie on
+
+    Examples
+    --------
+    >>> round(card_rate(377.34, 32, 4), 1)
+    36.5
+    """
+    return bandwidth * ((domains - 1) / (ranks - 1))
+
+
 # --- all-reduce ------------------------------------------------------------------------------------------------
 
 

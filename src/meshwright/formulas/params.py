@@ -49,7 +49,7 @@ def linear_params(inputs: Count, outputs: Count, bias: Any = False) -> Count:
     return inputs * outputs + outputs * bias
 
 
-@formula("params.norm", source="Ba et al. 2016, arXiv:1607.06450, eq. 4; Zhang and Sennrich 2019, arXiv:1910.07467, eq. 4",
+@formula("params.norm", source="Ba 2016, arXiv:1607.06450, equation 4; Zhang 2019, arXiv:1910.07467, equation 4",
          equation="vectors * width")  # fmt: skip
 def norm_params(width: Count, vectors: Count = 1) -> Count:
     """Parameters of a normalisation: a gain (RMSNorm, 1 vector), gain and bias (LayerNorm, 2), or none (0).
@@ -77,7 +77,7 @@ def norm_params(width: Count, vectors: Count = 1) -> Count:
     return width * vectors
 
 
-@formula("params.attention_in", source=VASWANI + "; grouped queries: Ainslie et al. 2023, arXiv:2305.13245, section 2.2",
+@formula("params.attention_in", source=VASWANI + "; grouped: Ainslie et al. 2023, arXiv:2305.13245, section 2.2",
          equation="h (q + k + v + gate) + [q + gate + v] + [k]")  # fmt: skip
 def attention_in_params(
     hidden: Count, q_width: Count, k_width: Count, v_width: Count,

@@ -13,6 +13,7 @@ from meshwright.formulas.memory_states import megatron_states
 from meshwright.messages import N_, Text
 from meshwright.rules.base import RuleContext, Said, rule
 from meshwright.rules.nearest import divisors
+from meshwright.rules.placement import ring_bandwidth
 from meshwright.rules.precision import PEAK_OF, device_has
 from meshwright.spec.estimate import Estimate, Term
 from meshwright.units import show
@@ -22,7 +23,7 @@ NARROW_HIDDEN = 1024  # columns per rank below which a matrix no longer fills a 
 SMALL_TOKENS = 2048  # rows below which a matrix no longer fills a device
 BUBBLE_LIMIT = 0.10
 EXPOSED_LIMIT = 0.15
-LOGITS_LIMIT = 0.025  # of the device's memory, for one fp32 copy; two or three are alive at once
+LOGITS_LIMIT = 0.075  # of the device's memory, for all fp32 copies of the logits
 LONG_SEQUENCE = 32768
 SHORT_PART = 4096
 STRAGGLERS = 256  # devices from which unsynchronised pauses add up
@@ -41,11 +42,6 @@ def rank_weights(c: RuleContext) -> float:
     f, s = c.facts, c.strategy
     experts = f.expert_weights / (s.expert * s.expert_tensor)
     return ((f.weights - f.expert_weights) / s.tensor + experts) / s.pipeline
-
-
-def group_bandwidth(c: RuleContext, span: int) -> float:
-    """What a device gets in a group of consecutive ranks: scale-up inside a domain, else its share of the NICs."""
-    return c.cluster.link_bandwidth if span <= c.cluster.domain_size else c.cluster.nic_bandwidth
 
 
 @rule(
@@ -91,6 +87,7 @@ def plain_bytes(c: RuleContext) -> float:
     condition="tensor == 1 and pipeline == 1 where the model fits so",
     source="Rajbhandari et al. 2020, arXiv:1910.02054, section 5.1; " + KORTHIKANTI + ", equation 6",
     where="tensor",
+    frameworks=("megatron", "deepspeed"),
     applies=lambda c: not c.facts.experts,
     violated=lambda c: c.strategy.tensor * c.strategy.pipeline > 1
     and c.job.global_batch * c.strategy.context % c.cluster.devices == 0
@@ -136,7 +133,7 @@ def gather_times(c: RuleContext) -> tuple[float, float]:
     s, shard = c.strategy, c.shard
     reduce_bytes = 4 if s.framework == "fsdp" else 2
     moved = rank_weights(c) * (2 * 2 + reduce_bytes) * (shard - 1) / shard
-    bandwidth = group_bandwidth(c, shard * s.tensor)
+    bandwidth = ring_bandwidth(c, shard, s.tensor)
     passes = 8 if s.recompute == "full" else 6
     arithmetic = passes * c.facts.active_weights / (s.tensor * s.pipeline) * c.tokens / rate(c)
     return moved / bandwidth if bandwidth else math.inf, arithmetic
@@ -171,17 +168,18 @@ def zero3_slow(c: RuleContext) -> Said:
         N_("per micro-batch {moved} of gathers at {bandwidth} against {arithmetic} of arithmetic: {tokens:.0f} "
            "tokens per "
            "device, {ridge:.0f} would balance"),
-        moved=show(moved, "s"), bandwidth=show(group_bandwidth(c, c.shard * s.tensor), "B/s"),
+        moved=show(moved, "s"), bandwidth=show(ring_bandwidth(c, c.shard, s.tensor), "B/s"),
         arithmetic=show(arithmetic, "s"), tokens=c.tokens, ridge=ridge,
     )  # fmt: skip
     size = max(c.cluster.domain_size // s.tensor, 1)
     data = {"seconds": moved, "arithmetic": arithmetic, "tokens": ridge}
     if size < c.shard and (s.data * s.context) % size == 0:
+        copy = 2 * rank_weights(c) / size
         fix = Text(
             N_("shard = {size} keeps gathers inside the domain, for {copy} of parameters per device"),
-            size=size, copy=show(2 * rank_weights(c) / size, "B"),
+            size=size, copy=show(copy, "B"),
         )  # fmt: skip
-        return message, fix, data | {"shard": size}
+        return message, fix, data | {"shard": size, "copy_bytes": copy}
     return message, None, data
 
 
@@ -245,10 +243,15 @@ def bubble(c: RuleContext) -> Said:
         N_("pipeline {pipeline} with {chunks} chunks and {count} micro-batches idles {share:.0%} of the step"),
         pipeline=s.pipeline, chunks=s.virtual, count=m, share=bubble_share(c, m),
     )  # fmt: skip
-    fix = Text(
-        N_("{need} micro-batches bring it to 10% (global batch {batch} with this mesh); so do {chunks} chunks"),
-        need=need, batch=need * c.replicas_batch, chunks=math.ceil(s.virtual * need / m - 1e-9),
-    )  # fmt: skip
+    chunks = math.ceil(s.virtual * need / m - 1e-9)
+    values = {"need": need, "batch": need * c.replicas_batch}
+    if chunks <= c.facts.layers // s.pipeline:
+        fix = Text(
+            N_("{need} micro-batches bring it to 10% (global batch {batch} with this mesh); so do {chunks} chunks"),
+            chunks=chunks, **values,
+        )  # fmt: skip
+    else:
+        fix = Text(N_("{need} micro-batches bring it to 10% (global batch {batch} with this mesh)"), **values)
     return message, fix, {"share": bubble_share(c, m), "micro_batches": need}
 
 
@@ -391,26 +394,33 @@ def logits_bytes(c: RuleContext) -> float:
     return 4 * c.tokens * c.facts.vocab / c.strategy.tensor
 
 
+def logits_copies(c: RuleContext) -> int:
+    """Copies alive at once: eager PyTorch keeps up to three, Megatron and XLA reuse one, a fused loss none."""
+    if c.strategy.loss in ("fused", "chunked"):
+        return 0
+    return 1 if c.strategy.framework in ("megatron", "jax") or c.strategy.loss == "compiled" else 3
+
+
 @rule(
     "MW-A112",
     severity="advice",
     stage="memory-free",
     title=N_("Logits take much memory"),
-    reason=N_("The loss holds two or three fp32 copies of tokens × vocabulary at once; batches longer than "
-              "planned multiply "
-              "them first."),
+    reason=N_("The loss holds fp32 copies of tokens × vocabulary, up to three at once in eager PyTorch; batches longer "
+              "than planned multiply them first."),
     fix=N_("Use a fused or chunked cross entropy, or split the logits over tensor or context parallelism."),
-    condition="tokens * vocab * 4 bytes / tensor <= 2.5% of the device's memory",
+    condition="copies * tokens * vocab * 4 bytes / tensor <= 7.5% of the device's memory",
     source="NVIDIA-NeMo/Automodel#2336, #2609 and #3907",
     where="micro_batch",
     applies=lambda c: c.model.has_head,
-    violated=lambda c: logits_bytes(c) > LOGITS_LIMIT * c.cluster.accelerator.memory_usable_bytes,
+    violated=lambda c: logits_copies(c) * logits_bytes(c) > LOGITS_LIMIT * c.cluster.accelerator.memory_usable_bytes,
 )  # fmt: skip
 def logits(c: RuleContext) -> Said:
     one = logits_bytes(c)
     message = Text(
-        N_("{tokens:.0f} tokens × vocabulary {vocab} × 4 B / tensor {tensor} = {one} per fp32 copy, 2-3 copies live"),
-        tokens=c.tokens, vocab=c.facts.vocab, tensor=c.strategy.tensor, one=show(one, "B"),
+        N_("{tokens:.0f} tokens × vocabulary {vocab} × 4 B / tensor {tensor} = {one} per fp32 copy, up to {copies} at "
+           "once"),
+        tokens=c.tokens, vocab=c.facts.vocab, tensor=c.strategy.tensor, one=show(one, "B"), copies=logits_copies(c),
     )  # fmt: skip
     return message, None, {"bytes": one}
 
@@ -544,7 +554,7 @@ def zero3_pipeline(c: RuleContext) -> Said:
 def overlap_off(c: RuleContext) -> Said:
     ranks = c.strategy.data * c.strategy.context
     moved = 2 * 2 * rank_weights(c) * (ranks - 1) / ranks
-    bandwidth = group_bandwidth(c, ranks * c.strategy.tensor)
+    bandwidth = ring_bandwidth(c, ranks, c.strategy.tensor)
     message = Text(
         N_("about {moved} per device and step are reduced in the open, {time} at {bandwidth}"),
         moved=show(moved, "B"), bandwidth=show(bandwidth, "B/s"),

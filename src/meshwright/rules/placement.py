@@ -22,6 +22,21 @@ def speeds(c: RuleContext) -> dict[str, str]:
     return {"link": show(c.cluster.link_bandwidth, "B/s"), "nic": show(c.cluster.nic_bandwidth, "B/s")}
 
 
+def ring_bandwidth(c: RuleContext, ranks: int, stride: int) -> float:
+    """What a rank gets in a ring of `ranks` devices `stride` apart. [B/s per direction]
+
+    Off the domain the members inside one domain share its ring and add up their network cards, up to the inner link:
+    eight members on a node with eight cards get eight times what a lone member gets.
+    """
+    k = c.cluster
+    span = ranks * stride
+    if span <= k.domain_size:
+        return k.link_bandwidth
+    if span <= k.node_size:  # bridged pairs in a PCIe node
+        return min(k.link_bandwidth, k.accelerator.host_bandwidth)
+    return min(k.link_bandwidth, k.nic_bandwidth * max(k.domain_size // stride, 1))
+
+
 def scales_out(c: RuleContext) -> bool:
     """Whether the cluster has more than one scale-up domain."""
     return c.cluster.devices > c.cluster.domain_size
@@ -31,9 +46,8 @@ def scales_out(c: RuleContext) -> bool:
     "MW-P101",
     severity="warning",
     title=N_("Tensor parallelism stays inside the scale-up domain"),
-    reason=N_("Tensor parallelism communicates in every layer and can hide little of it; outside the domain it "
-              "runs at the "
-              "rate of the network card."),
+    reason=N_("Tensor parallelism communicates in every layer and can hide little of it; outside the domain it shares "
+              "the network cards and pays their latency in every layer."),
     fix=N_("Lower tensor parallelism to the size of the domain and use pipeline, context or sharded data parallelism "
            "for the rest."),
     condition="tensor <= domain_size",
@@ -46,8 +60,10 @@ def tensor_outside(c: RuleContext) -> Said:
     tensor, domain = c.strategy.tensor, c.cluster.domain_size
     inside = max(d for d in divisors(tensor) if d <= domain)
     message = Text(
-        N_("tensor {tensor} spans {domains} domains of {domain} devices: {nic} per device instead of {link}"),
-        tensor=tensor, domains=-(-tensor // domain), domain=domain, **speeds(c),
+        N_("tensor {tensor} spans {domains} domains of {domain} devices: at best {reached} per device instead of "
+           "{link}, with the latency of the network in every layer"),
+        tensor=tensor, domains=-(-tensor // domain), domain=domain, link=show(c.cluster.link_bandwidth, "B/s"),
+        reached=show(ring_bandwidth(c, tensor, 1), "B/s"),
     )  # fmt: skip
     fix = Text(
         N_("tensor = {inside}, with {factor} times as much pipeline or data parallelism"),
@@ -60,9 +76,8 @@ def tensor_outside(c: RuleContext) -> Said:
     "MW-P102",
     severity="warning",
     title=N_("Tensor groups do not straddle domains"),
-    reason=N_("A group that does not divide the domain begins in one and ends in the next, and the whole group "
-              "then runs at "
-              "the rate of the network card."),
+    reason=N_("A group that does not divide the domain begins in one and ends in the next, and the whole group then "
+              "waits for the network."),
     fix=N_("Use a tensor degree that divides the domain."),
     condition="domain_size % tensor == 0",
     source="Narayanan et al. 2021, arXiv:2104.04473, section 3.2",
@@ -76,8 +91,8 @@ def tensor_straddles(c: RuleContext) -> Said:
     tensor, domain = c.strategy.tensor, c.cluster.domain_size
     legal = nearest_divisors(math.gcd(domain, c.facts.head_gcd), tensor)
     message = Text(
-        N_("tensor {tensor} does not divide the domain of {domain} devices: some groups run at {nic} instead of "
-           "{link}"),
+        N_("tensor {tensor} does not divide the domain of {domain} devices: some groups leave it, "
+           "where a device has {nic} instead of {link}"),
         tensor=tensor, domain=domain, **speeds(c),
     )  # fmt: skip
     return message, Text(N_("tensor = {legal}"), legal=listed(legal)), {"legal": legal}

@@ -34,8 +34,12 @@ class Torus:
     largest: tuple[int, ...]  # shape of a whole pod
 
     def wraps(self, shape: tuple[int, ...]) -> tuple[bool, ...]:
-        """Which axes of `shape` close into a ring."""
-        return tuple(axis % self.wrap_multiple == 0 for axis in shape)
+        """Which axes of `shape` close into a ring.
+
+        In two dimensions each axis for itself; in three only slices of whole cubes do, through the optical switches.
+        """
+        closed = tuple(axis % self.wrap_multiple == 0 for axis in shape)
+        return closed if self.dimensions == 2 or all(closed) else (False,) * len(shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

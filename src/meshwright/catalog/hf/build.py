@@ -13,7 +13,7 @@ SLIDING = ("sliding_attention", "chunked_attention", "local", "swa")
 LINEAR = ("linear_attention", "mamba", "mamba2", "lightning_attention")
 
 
-def head_counts(c: Config, heads: int, kv: int | None, head_dim: int | None) -> dict[str, int]:
+def head_counts(c: Config, heads: int, kv: int | None, head_dim: int | None) -> dict[str, Any]:
     """Query heads, key/value heads and head width. `kv` None: as many as query heads; `head_dim` None: hidden/heads."""
     hidden, n = c.hidden(), c.heads(heads)
     kv_default: Default = (lambda: n) if kv is None else kv
@@ -54,7 +54,7 @@ def experts(c: Config, *, count: Default, top_k: Default, width: Default, width_
     return Moe(experts=total, top_k=chosen, width=c.count(width_key, width), shared_width=shared, **more)
 
 
-def routing_groups(c: Config, groups: int | None, top: int | None) -> dict[str, int]:
+def routing_groups(c: Config, groups: int | None, top: int | None) -> dict[str, Any]:
     """Groups of node-limited routing (DeepSeek) as fields of Moe."""
     n = c.count("n_group", groups, high=10**5) if groups or c.raw("n_group") else 1
     k = c.count("topk_group", top, high=10**5) if top or c.raw("topk_group") else 1

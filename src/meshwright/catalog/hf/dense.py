@@ -111,7 +111,6 @@ RECIPES: dict[str, Recipe] = {
     "ernie4_5": Recipe(
         vocab=103424, heads=16, kv=2, head_dim=128, width=3072, positions=131072, tied=True,
         qkv_bias=("use_bias", False), out_bias=("use_bias", False), mlp_bias=("use_bias", False),
-        head_bias=("use_bias", False),
     ),
     "smollm3": Recipe(
         vocab=128256, heads=16, kv=4, width=11008, positions=32768, tied=True, qkv_bias=ATTENTION, out_bias=ATTENTION,
@@ -188,4 +187,4 @@ def read(c: Config, recipe: Recipe | None = None) -> ModelSpec:
     )  # fmt: skip
 
 
-READERS: dict[str, Callable[[Config], ModelSpec]] = {family: read for family in RECIPES}
+READERS: dict[str, Callable[[Config], ModelSpec]] = dict.fromkeys(RECIPES, read)

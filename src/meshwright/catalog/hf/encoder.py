@@ -52,8 +52,7 @@ def t5(c: Config) -> ModelSpec:
     if not each:
         extras += [Extra(name="relative_positions", params=2 * table)]
     blocks = [Block(mixer=there, mlp=mlp)] * layers + [Block(mixer=own, cross=cross, mlp=mlp, norms=3)] * decoder
-    c.data.get("tie_word_embeddings")  # the class ties whatever the config says
-    return assemble(
+    return assemble(  # tied whatever the config says, as the class does
         c, blocks, vocab=c.vocab(32128 if small else 250112), tied_embeddings=True, encoder_layers=layers,
         extras=tuple(extras),
     )  # fmt: skip

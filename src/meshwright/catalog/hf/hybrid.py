@@ -166,7 +166,7 @@ def _letters(c: Config) -> list[str]:
 def nemotron_h(c: Config) -> ModelSpec:
     """Nemotron-H: each layer is one thing only: Mamba-2, attention, MLP or experts."""
     kinds = _letters(c)
-    bias, mlp_bias, use_bias = c.flag("attention_bias", False), c.flag("mlp_bias", False), c.flag("use_bias", False)
+    mlp_bias, use_bias = c.flag("mlp_bias", False), c.flag("use_bias", False)
     activation = c.word("hidden_act", "relu2")
     blocks: dict[str, Block] = {}
     if "full_attention" in kinds or "attention" in kinds:
@@ -174,7 +174,7 @@ def nemotron_h(c: Config) -> ModelSpec:
         kv = c.count("num_key_value_heads", 8, high=10**5)
         c.divides(kv, n, "num_key_value_heads", "num_attention_heads")
         dim = c.count("attention_head_dim", 128) if c.has("attention_head_dim") else c.count("head_dim", 128)
-        full = Attention(heads=n, kv_heads=kv, head_dim=dim, qkv_bias=bias, out_bias=bias)
+        full = Attention(heads=n, kv_heads=kv, head_dim=dim)  # the class has no biases here, whatever the config says
         blocks["full_attention"] = blocks["attention"] = Block(mixer=full, mlp=None, norms=1)
     if any(k in LINEAR for k in kinds):
         heads, groups = c.count("mamba_num_heads", 128), c.count("n_groups", 8)

@@ -82,4 +82,4 @@ def read(c: Config) -> ModelSpec:
     )  # fmt: skip
 
 
-READERS: dict[str, Callable[[Config], ModelSpec]] = {family: read for family in FAMILIES}
+READERS: dict[str, Callable[[Config], ModelSpec]] = dict.fromkeys(FAMILIES, read)

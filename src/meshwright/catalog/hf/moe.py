@@ -164,8 +164,9 @@ def glm4_moe(c: Config) -> ModelSpec:
     }
     wide = c.count("moe_intermediate_size", c.essential(1408))
     moe = experts(
-        c, count=c.essential(128), top_k=c.essential(8), width=wide, shared=c.count("n_shared_experts", 1, low=0) * wide,
-        activation=c.word("hidden_act", "silu"), **routing_groups(c, 1, 1),
+        c, count=c.essential(128), top_k=c.essential(8), width=wide,
+        shared=c.count("n_shared_experts", 1, low=0) * wide, activation=c.word("hidden_act", "silu"),
+        **routing_groups(c, 1, 1),
     )  # fmt: skip
     first = c.count("first_k_dense_replace", 1, low=0)
     dense = Mlp(width=c.width(10944), activation=moe.activation)
@@ -194,7 +195,8 @@ def ernie_moe(c: Config) -> ModelSpec:
     mlps = [moe if (i + 1) % step == 0 and start <= i <= last else dense for i in range(layers)]
     return assemble(
         c, _stack(attention, [None] * layers, mlps),
-        vocab=c.vocab(103424), head_bias=bias, tied_embeddings=c.flag("tie_word_embeddings", True), max_positions=c.positions(131072),
+        vocab=c.vocab(103424), head_bias=bias, tied_embeddings=c.flag("tie_word_embeddings", True),
+        max_positions=c.positions(131072),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A careful look at a `config.json`: typed reads with bounds, synonyms across families, and a record of what was assumed.
+"""A careful look at a `config.json`: typed reads with bounds, synonyms, and a record of what was assumed.
 
 A key that is absent takes the default of the family's class in `transformers`, and is listed; a key that is absurd
 (a string for a width, a negative count, NaN) raises an InputError that names it.

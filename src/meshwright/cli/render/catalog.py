@@ -20,11 +20,16 @@ def draw_list(rows: Sequence[Any], view: View) -> Iterable[Any]:
         chosen = [row for row in rows if row.kind == kind]
         columns = list(dict.fromkeys(name for row in chosen for name in row.summary))
         cells = [[row.id, row.name, *(row.summary.get(name, "-") for name in columns)] for row in chosen]
-        heads = [say(N_("id")), say(N_("name")), *(label(name.replace(".", " ")) for name in columns)]
+        heads = [say(N_("id")), say(N_("name")), *(_column(name) for name in columns)]
         yield parts.heading(f"{label(kind)} ({len(chosen)})")
         yield parts.table(heads, cells, view, left=range(len(heads)))
     if not rows:
         yield parts.line(say(N_("nothing of that name")))
+
+
+def _column(name: str) -> str:
+    first, _, rest = name.partition(".")
+    return f"{label(first)} {rest}".strip()
 
 
 def list_grid(rows: Sequence[Any]) -> Grid:

@@ -81,7 +81,7 @@ def _bars(estimate: Estimate, view: View) -> Iterable[Any]:
         (say(N_("time")), estimate.time, float(estimate.time.value), show_seconds(estimate.step_seconds)),
     ):
         terms = sorted(term.children, key=lambda t: -float(t.value))
-        kept = [(label(t.name), float(t.value)) for t in terms[:3] if t.value > 0]
+        kept = [(label(t.name, term.name), float(t.value)) for t in terms[:3] if t.value > 0]
         rest = sum(float(t.value) for t in terms[3:])
         if rest > 0:
             kept.append((say(N_("rest")), rest))
@@ -104,7 +104,13 @@ def stages_part(estimate: Estimate, view: View) -> Iterable[Any]:
             title, label(stage.phase), *(show_gib(values.get(name, 0.0)) for name in names),
             show_gib(float(stage.device.value)), show_gib(estimate.capacity_bytes - float(stage.device.value)),
         ])  # fmt: skip
-    heads = [say(N_("stage")), say(N_("peak in")), *(label(n) for n in names), say(N_("peak")), say(N_("spare"))]
+    heads = [
+        say(N_("stage")),
+        say(N_("peak in")),
+        *(label(n, "device") for n in names),
+        say(N_("peak")),
+        say(N_("spare")),
+    ]
     yield parts.heading(say(N_("Memory by pipeline stage")))
     yield parts.table(heads, rows, view, left=(0, 1))
 

@@ -146,7 +146,7 @@ def tree(
     for level, node in rows_of(term, depth=depth):
         share = float(node.value) / reference
         cells = [
-            f"{'  ' * (level + 1)}{label(node.name)}",
+            f"{'  ' * (level + 1)}{label(node.name, term.name)}",
             _amount(node, view),
             show_percent(share, 1 if share < 0.1 else 0),
         ]

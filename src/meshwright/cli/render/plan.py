@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from meshwright.cli.labels import goal, label
+from meshwright.cli.labels import goal
 from meshwright.cli.language import say, tell
 from meshwright.cli.output import Grid, View
 from meshwright.cli.render import parts
