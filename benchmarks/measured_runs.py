@@ -162,7 +162,8 @@ def predict(row: Row) -> Compared:
     seq = number(row, "seq_len")
     if not measured:
         raise Skipped("no throughput")
-    where = cluster(f"{row['accelerator']}:{number(row, 'n_gpus')}")
+    fabric = {"nic_bandwidth": float(rate) / 8 * 1e9} if (rate := row["inter_gbps_per_accelerator"]) else {}
+    where = cluster(f"{row['accelerator']}:{number(row, 'n_gpus')}", **fabric)
     job = Job(seq_len=seq, global_batch=batch, precision=strategy.precision, software=SOFTWARE[row["framework"]])
     problem = Problem(model=model, cluster=where, job=job)
     return Compared(row, estimate_legal(problem, strategy), measured)

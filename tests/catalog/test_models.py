@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from meshwright.catalog import architecture, models
 from meshwright.engine.params import model_params
 from meshwright.errors import InputError, UnknownNameError, UsageError
-from meshwright.spec.model import Attention, Mamba2, Moe
+from meshwright.spec.model import Attention, Mamba2, ModelSpec, Moe
 
 IDS = models.model_ids()
 CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -22,16 +25,16 @@ CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num
 
 def test_at_least_sixty_models_of_every_kind_asked_for() -> None:
     assert len(IDS) >= 60
-    asked = (
-        "gpt2-xl gpt-3-175b gpt-4-moe-hypothesis megatron-22b megatron-175b megatron-530b megatron-1t llama-65b "
-        "llama-2-70b llama-3.1-405b llama-3.2-1b llama-4-scout llama-4-maverick mistral-7b mistral-nemo-12b "
-        "mistral-large-2 mixtral-8x7b mixtral-8x22b qwen2-57b-a14b qwen2.5-72b qwen3-32b qwen3-30b-a3b "
-        "qwen3-235b-a22b qwen3-next-80b-a3b deepseek-v2 deepseek-v2-lite deepseek-v3 kimi-k2 gpt-oss-20b "
-        "gpt-oss-120b gemma-7b gemma-2-27b gemma-3-27b phi-3-mini phi-3-medium phi-4 olmo-2-32b nemotron-4-340b "
-        "nemotron-h-8b nemotron-h-56b falcon-7b falcon-40b falcon-180b bloom-176b opt-175b mpt-30b gpt-neox-20b "
-        "glm-4.5 glm-4.5-air grok-1 dbrx jamba-v0.1 jamba-1.5-large mamba2-2.7b t5-11b vit-large vit-huge vit-22b"
-    ).split()
-    assert set(asked) <= set(IDS)
+    asked = """
+        gpt2-xl gpt-3-175b gpt-4-moe-hypothesis megatron-22b megatron-175b megatron-530b megatron-1t llama-65b
+        llama-2-70b llama-3.1-405b llama-3.2-1b llama-4-scout llama-4-maverick mistral-7b mistral-nemo-12b
+        mistral-large-2 mixtral-8x7b mixtral-8x22b qwen2-57b-a14b qwen2.5-72b qwen3-32b qwen3-30b-a3b
+        qwen3-235b-a22b qwen3-next-80b-a3b deepseek-v2 deepseek-v2-lite deepseek-v3 kimi-k2 gpt-oss-20b
+        gpt-oss-120b gemma-7b gemma-2-27b gemma-3-27b phi-3-mini phi-3-medium phi-4 olmo-2-32b nemotron-4-340b
+        nemotron-h-8b nemotron-h-56b falcon-7b falcon-40b falcon-180b bloom-176b opt-175b mpt-30b gpt-neox-20b
+        glm-4.5 glm-4.5-air grok-1 dbrx jamba-v0.1 jamba-1.5-large mamba2-2.7b t5-11b vit-large vit-huge vit-22b
+    """
+    assert set(asked.split()) <= set(IDS)
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -79,7 +82,7 @@ def test_unknown_names(name: str) -> None:
 
 def test_close_names_are_suggested() -> None:
     with pytest.raises(UnknownNameError) as caught:
-        models.model("lama-3.1-70b")
+        models.model("llamma-3.1-70b")
     assert "llama-3.1-70b" in str(caught.value.fix)
 
 
@@ -201,3 +204,23 @@ def test_own_architecture_errors(change: tuple[str, str], expected: str, fix: st
         models.model("-", text=text)
     assert expected in str(caught.value)
     assert fix in str(caught.value.fix or "")
+
+
+LITERALS = st.sampled_from(
+    ["-1", "0", "1", "3", "1e30", "nan", "inf", "true", '""', '"A"', "[]", "{}", "99999999999999999999", "1979-05-27"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(changes=st.lists(st.tuples(st.integers(0, 40), LITERALS), min_size=1, max_size=3))
+def test_any_architecture_gives_a_model_or_one_clear_error(changes: list[tuple[int, str]]) -> None:
+    pieces = re.split(r"(?<== )([^,\n{}]+)", OWN)
+    values = list(range(1, len(pieces), 2))
+    for index, literal in changes:
+        pieces[values[index % len(values)]] = literal
+    try:
+        model = models.model("-", text="".join(pieces))
+    except InputError as error:
+        assert str(error) and error.where
+    else:
+        assert isinstance(model, ModelSpec) and model_params(model).total > 0

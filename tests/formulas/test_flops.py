@@ -1,4 +1,4 @@
-"""FLOPs per token against numbers printed in papers, closed forms against sums over parts, and limits of conventions."""
+"""FLOPs per token against numbers printed in papers, closed forms against sums over parts, limits of conventions."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def _kind(table: Any, kinds: Mapping[str, type], default: str, where: str) -> An
     if not isinstance(table, Mapping):
         raise InputError(Text(N_('expected a table such as {{ kind = "{kind}" }}'), kind=default), where=where)
     kind = table.get("kind", default)
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         close = difflib.get_close_matches(str(kind), kinds, n=3, cutoff=0.3) or list(kinds)
         raise InputError(Text(N_("no kind is called '{name}'"), name=str(kind)[:60]), where=where,
                          fix=Text(N_("did you mean {names}?"), names=", ".join(close)))  # fmt: skip

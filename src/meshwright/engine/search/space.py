@@ -239,7 +239,7 @@ def strategy_of(
         expert=t.expert,
         expert_tensor=t.expert_tensor,
         sharding=category.sharding,
-        shard=size,
+        shard=np.full(len(t), size, dtype=np.int64),
         sequence_parallel=True,
         micro_batch=t.micro_batch,
         schedule=schedule,

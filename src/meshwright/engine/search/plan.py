@@ -1,0 +1,247 @@
+"""The search: every legal candidate of the space scored, ranked, and what was rejected told."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from meshwright.engine.evaluate import estimate_legal
+from meshwright.engine.memory import stated_error
+from meshwright.engine.placement import describe
+from meshwright.engine.search.rank import (
+    distinct_meshes,
+    fix_for,
+    order,
+    pareto_front,
+    reason_for_rank,
+    reasons,
+    what_next,
+)
+from meshwright.engine.search.score import block_table, score
+from meshwright.engine.search.space import (
+    Category,
+    Constraints,
+    Table,
+    categories,
+    frameworks_for,
+    one,
+    recomputes,
+    schedules,
+    strategy_of,
+    table,
+)
+from meshwright.engine.timing import setting
+from meshwright.messages import N_, Text
+from meshwright.rules.base import RULES, RuleContext
+from meshwright.rules.check import advise, check, hard_mask
+from meshwright.spec.plan import FunnelStep, NearMiss, Plan, Problem, Ranked
+from meshwright.spec.strategy import Strategy
+
+Progress = Callable[[float, str], None]
+GOALS = ("fastest", "memory")
+NEAR_MISSES = 3
+
+
+class Group(NamedTuple):
+    """One scored table: everything needed to turn a row back into a strategy."""
+
+    table: Table
+    like: Strategy
+    modes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Pool:
+    """All scored candidates as columns."""
+
+    groups: list[Group] = field(default_factory=list)
+    group: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    row: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    mode: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    peak: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    seconds: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    safe: list[npt.NDArray[np.float64]] = field(default_factory=list)  # peak with the stated error on top
+    rejected: Counter[str] = field(default_factory=Counter)
+    candidates: int = 0
+
+
+class Columns(NamedTuple):
+    """The pool, concatenated."""
+
+    groups: list[Group]
+    group: npt.NDArray[np.int64]
+    row: npt.NDArray[np.int64]
+    mode: npt.NDArray[np.int64]
+    peak: npt.NDArray[np.float64]
+    seconds: npt.NDArray[np.float64]
+    safe: npt.NDArray[np.float64]
+
+    def strategy(self, index: int) -> Strategy:
+        """Candidate `index` as a strategy of plain numbers."""
+        g = self.groups[int(self.group[index])]
+        return one(g.table, int(self.row[index]), replace(g.like, recompute=g.modes[int(self.mode[index])]))
+
+
+def search(problem: Problem, constraints: Constraints, progress: Progress | None = None) -> tuple[Columns, Pool]:
+    """Score every legal candidate of the space."""
+    model, cluster, job = problem.model, problem.cluster, problem.job
+    pool = Pool()
+    frameworks = frameworks_for(cluster, constraints)
+    steps = [(f, i) for f in frameworks for i in (False, True)]
+    for n, (framework, interleaved) in enumerate(steps):
+        if progress:
+            progress(n / len(steps), framework)
+        s = setting(model, cluster, job, framework, job.precision)
+        whole = table(model, cluster, job, framework, constraints, interleaved)
+        for schedule in schedules(constraints, interleaved) if len(whole) else ():
+            _score_schedule(pool, problem, constraints, s, whole, framework, schedule)
+    columns = [
+        np.concatenate(part) if part else np.empty(0)
+        for part in (pool.group, pool.row, pool.mode, pool.peak, pool.seconds, pool.safe)
+    ]
+    return Columns(pool.groups, *columns), pool
+
+
+def _score_schedule(pool: Pool, problem: Problem, c: Constraints, s: object, whole: Table, framework: str, schedule: str) -> None:
+    model, cluster, job = problem.model, problem.cluster, problem.job
+    modes = recomputes(c)
+    legal_by: list[tuple[Category, int, npt.NDArray[np.bool_]]] = []
+    for category, size in categories(model, cluster, job, framework, c):
+        columns = strategy_of(whole, category, size, modes[0], schedule, c, job.precision)
+        pool.candidates += len(whole) * len(modes)
+        kept = []
+        for mode in modes:
+            context = RuleContext(model, cluster, job, replace(columns, recompute=mode), uneven_stages=True)
+            mask, rejected = hard_mask(context)
+            pool.rejected.update(dict(rejected))
+            kept.append(mask)
+        legal_by.append((category, size, np.array(kept)))
+    any_legal = np.any([mask.any(axis=0) for _, _, mask in legal_by], axis=0) if legal_by else np.zeros(0, bool)
+    if not any_legal.any():
+        return
+    rows = whole.rows(any_legal)
+    first = strategy_of(rows, legal_by[0][0], legal_by[0][1], modes[0], schedule, c, job.precision)
+    blocks = block_table(s, first, modes)  # type: ignore[arg-type]
+    for category, size, masks in legal_by:
+        mask = masks[:, any_legal]
+        keep = mask.any(axis=0)
+        if not keep.any():
+            continue
+        mine = rows.rows(keep)
+        like = strategy_of(mine, category, size, modes[0], schedule, c, job.precision)
+        pool.groups.append(Group(mine, replace(like, shard=size), modes))
+        error = stated_error(like)
+        for scores in score(s, like, blocks._replace(index=blocks.index[keep]), modes):  # type: ignore[arg-type]
+            allowed = mask[:, keep][scores.mode, scores.row]
+            pool.group.append(np.full(int(allowed.sum()), len(pool.groups) - 1))
+            pool.row.append(scores.row[allowed])
+            pool.mode.append(scores.mode[allowed])
+            pool.peak.append(scores.peak[allowed])
+            pool.seconds.append(scores.seconds[allowed])
+            pool.safe.append(scores.peak[allowed] * (1 + error))
+
+
+def plan(
+    problem: Problem,
+    *,
+    goal: str = "fastest",
+    constraints: Constraints | None = None,
+    top: int = 10,
+    progress: Progress | None = None,
+) -> Plan:
+    """The best strategies for a problem, with the reasons, the closest misses and the funnel of rejections.
+
+    A strategy counts as fitting when its peak plus the stated memory error stays under the limit; those that fit only
+    without the error are shown as near misses, and used when nothing fits safely.
+    """
+    began = time.perf_counter()
+    c = constraints or Constraints()
+    columns, pool = search(problem, c, progress)
+    capacity = problem.cluster.accelerator.memory_usable_bytes * c.max_memory_fraction
+    safe, bare = columns.safe <= capacity, columns.peak <= capacity
+    fits = safe if safe.any() else bare
+    ranking = order(columns, fits, goal)
+    chosen = distinct_meshes(columns, ranking, top)
+    front = pareto_front(columns, fits)
+    ranked = _ranked(problem, columns, chosen, front)
+    pareto = _ranked(problem, columns, distinct_meshes(columns, front, top), front)
+    best = ranked[0] if ranked else None
+    legal = len(columns.peak)
+    findings = ()
+    if best:
+        context = RuleContext(problem.model, problem.cluster, problem.job, best.strategy, uneven_stages=True)
+        findings = check(context) + advise(context, best.estimate)
+    if progress:
+        progress(1.0, "")
+    misses = _near_misses(problem, columns, fits, capacity, best)
+    return Plan(
+        problem=problem,
+        goal=goal,
+        candidates=pool.candidates,
+        legal=legal,
+        fitting=int(fits.sum()),
+        seconds=time.perf_counter() - began,
+        ranked=ranked,
+        pareto=pareto,
+        funnel=_funnel(pool, legal, int(fits.sum())),
+        near_misses=misses,
+        placement=describe(problem.cluster, best.strategy) if best else (),
+        reasons=reasons(problem, columns, fits, best) if best else (),
+        next_steps=what_next(problem, columns, best, misses, c),
+        findings=findings,
+    )
+
+
+def _ranked(
+    problem: Problem, columns: Columns, chosen: list[int], front: npt.NDArray[np.int64]
+) -> tuple[Ranked, ...]:
+    on_front = set(front.tolist())
+    out: list[Ranked] = []
+    for n, index in enumerate(chosen):
+        estimate = estimate_legal(problem, columns.strategy(index))
+        reason = reason_for_rank(estimate, out[0].estimate if out else None)
+        out.append(Ranked(rank=n + 1, estimate=estimate, reason=reason, pareto=index in on_front))
+    return tuple(out)
+
+
+def _funnel(pool: Pool, legal: int, fitting: int) -> tuple[FunnelStep, ...]:
+    """What each rule and then memory removed, in the order of the rules."""
+    remaining = pool.candidates
+    steps = []
+    for code in sorted(pool.rejected):
+        remaining -= pool.rejected[code]
+        steps.append(FunnelStep(code=code, title=RULES[code].title, rejected=pool.rejected[code], remaining=remaining))
+    title = Text(N_("peak memory over the limit"))
+    steps.append(FunnelStep(code="memory", title=title, rejected=legal - fitting, remaining=fitting))
+    return tuple(steps)
+
+
+def _near_misses(
+    problem: Problem, columns: Columns, fits: npt.NDArray[np.bool_], capacity: float, best: Ranked | None
+) -> tuple[NearMiss, ...]:
+    """Faster than the winner but too large, closest to the limit first; when nothing fits, the smallest of all."""
+    over = ~fits
+    if best:
+        over &= columns.seconds < best.estimate.step_seconds
+    index = np.flatnonzero(over)
+    index = index[np.argsort(columns.peak[index], kind="stable")][:2000]
+    chosen = distinct_meshes(columns, index, NEAR_MISSES)
+    out = []
+    for i in chosen:
+        strategy = columns.strategy(i)
+        excess = float(columns.peak[i] - capacity)
+        out.append(
+            NearMiss(
+                strategy=strategy,
+                over_bytes=excess,
+                step_seconds=float(columns.seconds[i]),
+                fix=fix_for(problem, strategy, excess, float(columns.safe[i] - capacity)),
+            )
+        )
+    return tuple(out)
