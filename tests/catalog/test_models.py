@@ -224,3 +224,9 @@ def test_any_architecture_gives_a_model_or_one_clear_error(changes: list[tuple[i
         assert str(error) and error.where
     else:
         assert isinstance(model, ModelSpec) and model_params(model).total > 0
+
+
+def test_the_example_of_the_reference_page_reads() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "model-toml.md").read_text()
+    model = models.model("-", text=page.split("```toml\n")[1].split("```")[0])
+    assert (model.name, model.layers, len(model.blocks)) == ("my-hybrid", 32, 2)

@@ -26,7 +26,7 @@ class Attention:
     causal: bool = True
     qkv_bias: bool = False
     out_bias: bool = False
-    qk_norm: Literal["none", "head", "full"] = "none"  # head: one vector of head_dim for q and one for k; full: all heads
+    qk_norm: Literal["none", "head", "full"] = "none"  # head: a vector of head_dim for q and for k; full: all heads
     qk_norm_bias: bool = False
     key_bias: bool | None = None  # where keys differ from queries and values (Whisper: False); None: as qkv_bias
     sinks: bool = False  # one learned logit per head (GPT-OSS)
@@ -136,7 +136,7 @@ class Mlp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moe:
-    """Mixture of experts: `top_k` of `experts` MLPs of `width` per token, plus shared experts of total `shared_width`."""
+    """Mixture of experts: `top_k` of `experts` MLPs of `width` a token, plus shared experts of total `shared_width`."""
 
     experts: int
     top_k: int
