@@ -164,7 +164,13 @@ def predict(row: Row) -> Compared:
         raise Skipped("no throughput")
     fabric = {"nic_bandwidth": float(rate) / 8 * 1e9} if (rate := row["inter_gbps_per_accelerator"]) else {}
     where = cluster(f"{row['accelerator']}:{number(row, 'n_gpus')}", **fabric)
-    job = Job(seq_len=seq, global_batch=batch, precision=strategy.precision, software=SOFTWARE[row["framework"]])
+    job = Job(
+        seq_len=seq,
+        global_batch=batch,
+        precision=strategy.precision,
+        software=SOFTWARE[row["framework"]],
+        expert_imbalance=1.0 if "balanced" in row["notes"] else None,
+    )
     problem = Problem(model=model, cluster=where, job=job)
     return Compared(row, estimate_legal(problem, strategy), measured)
 

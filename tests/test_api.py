@@ -120,7 +120,8 @@ def test_strategy_defaults_follow_the_framework(problem: Problem) -> None:
     tpu = api.problem(model=LLAMA, cluster="tpu-v5p:4x4x4")
     assert api.strategy(tpu)[0].framework == "jax"
     assert api.strategy(problem, virtual=2, pipeline=2)[0].schedule == "interleaved"
-    assert api.strategy(problem, recompute_ops="core_attn,mlp")[0].recompute == "selective"
+    selective = api.strategy(problem, recompute_ops="core_attention, mlp")[0]
+    assert selective.recompute == "selective" and selective.recompute_ops == ("core_attn", "mlp")
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,7 @@ def test_strategy_defaults_follow_the_framework(problem: Problem) -> None:
         ({"framework": "megatorn"}, "megatron"),
         ({"sharding": "zero9"}, "zero"),
         ({"recompute": "some"}, "none"),
+        ({"recompute_ops": "core_attm"}, "core_attn"),
     ],
 )
 def test_impossible_meshes(problem: Problem, fields: dict[str, object], fix: str) -> None:
@@ -147,7 +149,7 @@ def test_impossible_meshes(problem: Problem, fields: dict[str, object], fix: str
         optional={
             "tensor": st.integers(-3, 100), "pipeline": st.integers(-3, 100), "context": st.integers(-1, 9),
             "data": st.integers(-1, 70), "micro_batch": st.one_of(st.integers(-1, 10**9), st.text(max_size=5)),
-            "framework": st.text(max_size=8), "sharding": st.sampled_from(["zero1", "zero7", ""]), 
+            "framework": st.text(max_size=8), "sharding": st.sampled_from(["zero1", "zero7", ""]),
             "shard": st.integers(-1, 9),
         },
     )

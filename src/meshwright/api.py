@@ -284,11 +284,28 @@ def _strategy_field(name: str, value: Any) -> Any:
     if name in _CATEGORIES:
         return choice(value, name, where=where)
     if name == "recompute_ops":
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
+        return recompute_operators(value.split(",") if isinstance(value, str) else value)
     if name == "layers_per_stage":
         parts = value.split(",") if isinstance(value, str) else value
         return tuple(whole(part, "devices", where=where) for part in parts)
     return flag(value, where=where)
+
+
+def recompute_operators(names: Sequence[str]) -> tuple[str, ...]:
+    """Groups of operators for selective recomputation; other spellings become the engine's."""
+    from meshwright.engine.activations import recompute_groups
+    from meshwright.engine.operators import RECOMPUTE_GROUPS
+
+    groups = recompute_groups(Strategy(recompute_ops=tuple(str(name).strip() for name in names)))
+    for name, group in zip(names, groups, strict=True):
+        if group not in RECOMPUTE_GROUPS:
+            close = difflib.get_close_matches(group, RECOMPUTE_GROUPS, n=3, cutoff=0.4) or RECOMPUTE_GROUPS
+            raise InputError(
+                Text(N_("'{name}' cannot be recomputed selectively"), name=str(name)[:60]),
+                where="--recompute-ops",
+                fix=Text(N_("choose one of {names}"), names=", ".join(close)),
+            )
+    return tuple(dict.fromkeys(groups))
 
 
 def _fill_categories(fields: dict[str, Any], problem: Problem, assumptions: list[Text]) -> None:

@@ -147,7 +147,7 @@ RECOMPUTE_OPS = option(
     "--recompute-ops",
     metavar="OPS",
     section=THE_STRATEGY,
-    help=N_("What selective recomputes, e.g. core_attention,mlp."),
+    help=N_("What selective recomputes, e.g. core_attn,mlp."),
 )
 MAX_MEMORY = option("--max-memory", "max_memory_fraction", metavar="SHARE",
                     section=THE_STRATEGY, help=N_("Share of device memory that may be used, e.g. 90%."))  # fmt: skip

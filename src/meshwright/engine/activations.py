@@ -25,6 +25,11 @@ def recompute_groups(strategy: Strategy) -> tuple[str, ...]:
     return tuple(_ALIASES.get(op, op) for op in strategy.recompute_ops)
 
 
+def every_other_matmul(strategy: Strategy) -> bool:
+    """Whether `selective` means PyTorch's checkpointing by operator: every second matrix product is stored."""
+    return strategy.framework == "fsdp" and recompute_groups(strategy) == ("core_attn",)
+
+
 def _every_other_matmul(walk: Walk, shape: Shape, block_input: Any) -> Any:
     """torchtitan's selective checkpointing by operator: every second matrix product and attention output is stored."""
     products = sum(op.m * op.n * op.batch for op in walk.operators if op.kind in ("matmul", "grouped_matmul"))
@@ -48,7 +53,7 @@ def stored_and_transient(walk: Walk, shape: Shape, block_input: Any, strategy: S
         return everything, working
     if strategy.recompute == "full":
         return block_input, everything - block_input + working
-    if strategy.framework == "fsdp" and recompute_groups(strategy) == ("core_attn",):
+    if every_other_matmul(strategy):
         stored = minimum(_every_other_matmul(walk, shape, block_input), everything)
     else:
         stored = saved_bytes(walk, recompute_groups(strategy))

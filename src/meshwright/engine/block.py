@@ -36,6 +36,24 @@ class BlockCost(NamedTuple):
         return sum(self.backward_parts.values()) + self.recompute + sum(self.backward_comm.values())
 
 
+class Recompute(NamedTuple):
+    """What the backward pass runs again: nothing, everything, operator groups, or every second matrix product."""
+
+    mode: str = "none"  # none, selective, full
+    groups: tuple[str, ...] = ()
+    every_other: bool = False
+
+    def share(self, kind: str, group: str) -> float:
+        """Share of an operator's forward time that is spent again."""
+        if self.mode == "none":
+            return 0.0
+        if self.mode == "full":
+            return 1.0
+        if self.every_other:  # attention outputs are stored; element-wise operators cost nothing to store again
+            return {"matmul": 0.5, "grouped_matmul": 0.5, "memory": 1.0}.get(kind, 0.0)
+        return 1.0 if group in self.groups else 0.0
+
+
 class Overlap(NamedTuple):
     """Which communication the strategy hides behind compute."""
 
@@ -49,12 +67,9 @@ _TENSOR_CHUNKS = 4
 
 
 def block_cost(
-    walk: Walk, r: Rates, collective_time: CollectiveTime, recompute: str, groups: tuple[str, ...], overlap: Overlap
+    walk: Walk, r: Rates, collective_time: CollectiveTime, recompute: Recompute, overlap: Overlap
 ) -> BlockCost:
-    """Cost of a walk under one recompute mode.
-
-    `groups` are what `selective` recomputes; `full` runs the whole forward pass again, its communication included.
-    """
+    """Cost of a walk under one recompute mode; `full` repeats the forward pass with its communication."""
     forward: dict[str, Any] = {}
     backward: dict[str, Any] = {}
     again: Any = 0.0
@@ -62,8 +77,8 @@ def block_cost(
         f, b = operator_time(op, r)
         forward[op.part] = forward.get(op.part, 0.0) + f
         backward[op.part] = backward.get(op.part, 0.0) + b
-        if recompute == "full" or (recompute == "selective" and op.group in groups):
-            again = again + f
+        if share := recompute.share(op.kind, op.group):
+            again = again + share * f
     comm_f: dict[str, Any] = {}
     comm_b: dict[str, Any] = {}
     hidden: Any = 0.0
@@ -75,9 +90,9 @@ def block_cost(
         hidden = hidden + (seconds - exposed)
         target = comm_f if c.phase == "forward" else comm_b
         target[group] = target.get(group, 0.0) + exposed
-        repeat = recompute == "full" or (recompute == "selective" and c.recompute_group in groups)
-        if c.phase == "forward" and repeat:
-            comm_b[group] = comm_b.get(group, 0.0) + exposed
+        repeat = recompute.share("matmul", c.recompute_group) if c.phase == "forward" else 0.0
+        if repeat:
+            comm_b[group] = comm_b.get(group, 0.0) + repeat * exposed
     kernels = len(walk.operators)
     host = maximum(kernels * r.host_launch - sum(forward.values()) - sum(comm_f.values()), 0.0)
     host = host + maximum(2 * kernels * r.host_launch - sum(backward.values()) - sum(comm_b.values()), 0.0)

@@ -10,7 +10,7 @@ from meshwright.engine.memory import host_per_node, stage_memory, stage_tree, st
 from meshwright.engine.placement import place
 from meshwright.engine.stages import StageClass, all_stages
 from meshwright.engine.timetree import time_tree
-from meshwright.engine.timing import Blocks, Setting, blocks_of, layout_of, send_time, setting, stages_of, step_of
+from meshwright.engine.timing import Blocks, Setting, blocks_once, layout_of, send_time, setting, stages_of, step_of
 from meshwright.engine.uncertainty import step_interval
 from meshwright.messages import N_, Text
 from meshwright.rules.base import RuleContext
@@ -29,7 +29,7 @@ def evaluate(problem: Problem, strategy: Strategy) -> Estimate | Refusal:
     context = RuleContext(problem.model, problem.cluster, problem.job, strategy)
     findings = check(context)
     if any(f.severity == "error" for f in findings):
-        return Refusal(strategy, findings)
+        return Refusal(strategy=strategy, findings=findings)
     return estimate_legal(problem, strategy, findings)
 
 
@@ -38,7 +38,7 @@ def estimate_legal(problem: Problem, strategy: Strategy, findings: tuple[Finding
     model, cluster, job = problem.model, problem.cluster, problem.job
     s = setting(model, cluster, job, strategy.framework, strategy.precision)
     groups = place(cluster, strategy)
-    blocks = blocks_of(s, strategy, groups)
+    blocks = blocks_once(s, strategy, groups)
     stages = stages_of(model, strategy)
     micro_batches = job.global_batch // (strategy.data * strategy.micro_batch)
     memories = _memories(s, strategy, stages, blocks)

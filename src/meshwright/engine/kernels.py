@@ -34,6 +34,7 @@ class Rates:
     weight_gradient: float
     grouped: float
     grouped_weight_gradient: float
+    ring_loss: float  # share of the attention rate lost to a long ring
     forward_waves: float
     backward_waves: float
     launch: float
@@ -80,6 +81,7 @@ def rates(accelerator: Accelerator, precision: str, attention_kernel: str = "bes
         weight_gradient=c["weight_gradient"],
         grouped=c["grouped_matmul"],
         grouped_weight_gradient=c["grouped_weight_gradient"],
+        ring_loss=c["ring_attention_loss"],
         forward_waves=c["attention_forward_waves"],
         backward_waves=c["attention_backward_waves"],
         launch=c["launch"],
@@ -130,9 +132,11 @@ def _batched(op: Operator, r: Rates) -> tuple[Any, Any]:
 def _attention(op: Operator, r: Rates) -> tuple[Any, Any]:
     """Fused attention: useful rate × x/(x + waves lost), x = thread-block waves (128 queries each)."""
     waves = op.m * op.batch / (128.0 * r.units)
-    forward = roofline_time(op.flops, op.traffic, r.attention_forward * waves / (waves + r.forward_waves), r.memory)
+    kept = 1.0 - r.ring_loss * (1.0 - 1.0 / op.ring)  # a ring of c pieces: smaller kernels, partial sums merged
+    forward_peak = r.attention_forward * kept * waves / (waves + r.forward_waves)
+    forward = roofline_time(op.flops, op.traffic, forward_peak, r.memory)
     work = op.flops * op.backward_ratio
-    peak = r.attention_backward * waves / (waves + r.backward_waves)
+    peak = r.attention_backward * kept * waves / (waves + r.backward_waves)
     return forward, roofline_time(work, op.traffic * 2.0, peak, r.memory)
 
 

@@ -43,7 +43,7 @@ class Shape(NamedTuple):
     fused_attention: bool = True
     fused_elementwise: bool = True  # norms and activations keep only their input
     dropout: bool = False
-    expert_imbalance: float = 1.0
+    expert_imbalance: Any = 1.0
     dispatch_element: float = 2.0  # bytes per element in the expert dispatch (1 for fp8)
 
     @property
@@ -72,6 +72,7 @@ class Operator(NamedTuple):
     backward_ratio: float = 2.0  # backward over forward, in FLOPs (attention, scan) or bytes (memory)
     group: str = ""  # recompute group that runs it again
     low_precision: bool = False  # runs in fp8/fp4 under such a recipe
+    ring: Any = 1  # ranks of the context group whose keys pass by one after the other
 
 
 class Saved(NamedTuple):
@@ -200,6 +201,7 @@ def _core_attention(
                 traffic=width * tokens * (q + k + v + heads * v_dim),
                 backward_ratio=2.5,
                 group="core_attn",
+                ring=shape.context,
             )
         )
         tape.keep("attention.logsumexp", 4 * tokens * heads, "core_attn")
@@ -437,38 +439,41 @@ def _moe(tape: _Tape, moe: Moe, hidden: int, shape: Shape) -> None:
     etp = shape.expert_tensor
     received = routed * etp * shape.expert_imbalance
     local_experts = moe.experts / shape.expert
+    inner = moe.latent or hidden  # width of the routed experts' input (Nemotron's latent experts project down first)
     fan = 2 if moe.gated else 1
     width = moe.width / etp
     tape.matmul("moe.router", "moe", shard, moe.experts, hidden, "moe", low=False)
     tape.memory("moe.topk", "moe", 4 * 6 * shard * moe.experts, "moe", ratio=1.0)
     tape.keep("moe.router", 2 * 4 * shard * moe.experts, "moe")
     tape.keep("moe.input", size * shard * hidden, "layernorm")
-    tape.memory("moe.permute", "moe", 2 * size * (routed + received) * hidden, "moe", ratio=1.0)
+    if moe.latent:
+        tape.matmul("moe.latent", "moe", shard, 2 * moe.latent, hidden, "moe")
+    tape.memory("moe.permute", "moe", 2 * size * (routed + received) * inner, "moe", ratio=1.0)
     add = tape.operators.append
     rows = received / local_experts
     add(
         Operator(
-            "moe.in", "moe", "grouped_matmul", rows, fan * width, hidden, local_experts, group="moe", low_precision=True
+            "moe.in", "moe", "grouped_matmul", rows, fan * width, inner, local_experts, group="moe", low_precision=True
         )
     )
-    tape.keep("moe.in.input", size * received * hidden, "moe")
+    tape.keep("moe.in.input", size * received * inner, "moe")
     tape.memory("moe.activation", "moe", (fan + 1) * size * received * width, "moe_act")
     tape.keep("moe.activation.input", size * received * fan * width, "moe")
     add(
         Operator(
-            "moe.out", "moe", "grouped_matmul", rows, hidden, width, local_experts, group="moe", low_precision=True
+            "moe.out", "moe", "grouped_matmul", rows, inner, width, local_experts, group="moe", low_precision=True
         )
     )
     tape.keep("moe.out.input", size * received * width, "moe_act", "moe")
-    tape.memory("moe.unpermute", "moe", 2 * size * (routed + received) * hidden, "moe", ratio=1.0)
-    _dispatch(tape, moe, hidden, shape, routed)
+    tape.memory("moe.unpermute", "moe", 2 * size * (routed + received) * inner, "moe", ratio=1.0)
+    _dispatch(tape, inner, shape, routed)
     if moe.shared_width:
         shared = moe.shared_width / shape.tensor
         _feed_forward(tape, "shared", shape.tokens, 0 * shard, hidden, shared, moe.gated, shape, "shared_experts")
         _gather_scatter(tape, "shared", hidden, shape, group="shared_experts")
 
 
-def _dispatch(tape: _Tape, moe: Moe, hidden: int, shape: Shape, routed: Any) -> None:
+def _dispatch(tape: _Tape, hidden: int, shape: Shape, routed: Any) -> None:
     """Expert-parallel all-to-all out and back, forward and backward; expert-tensor gather and scatter inside."""
     out = routed * hidden * shape.dispatch_element
     back = routed * hidden * shape.element

@@ -6,7 +6,7 @@ Model chunks lie on ranks as the frameworks put them: chunk c of rank s is model
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from meshwright.spec.model import ModelSpec
@@ -25,16 +25,12 @@ class StageClass:
     pipeline: int = 1
     embedding_chunk: int = 0
     head_chunk: int = 0
+    counts: tuple[int, ...] = field(init=False)  # layers by block kind, all chunks (no multi-token-prediction modules)
+    layers: int = field(init=False)
 
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Layers by block kind, all chunks together (multi-token-prediction modules not counted)."""
-        return tuple(sum(kind) for kind in zip(*self.chunks, strict=True))
-
-    @property
-    def layers(self) -> int:
-        """Layers of the rank."""
-        return sum(self.counts)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", tuple(sum(kind) for kind in zip(*self.chunks, strict=True)))
+        object.__setattr__(self, "layers", sum(self.counts))
 
     @property
     def virtual(self) -> int:

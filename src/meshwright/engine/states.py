@@ -79,7 +79,23 @@ def largest_matrix(kind: BlockParams, strategy: Strategy) -> Any:
 
 
 def rank_params(model: ModelSpec, strategy: Strategy, stage: StageClass) -> RankParams:
-    """Parameters of a rank of `stage`, after tensor, pipeline and expert division."""
+    """Parameters of a rank of `stage`, after tensor, pipeline and expert division; remembered for plain numbers."""
+    if isinstance(strategy.tensor, int):
+        return _rank_params_once(
+            model, stage, strategy.framework, strategy.tensor, strategy.expert, strategy.expert_tensor
+        )
+    return _rank_params(model, strategy, stage)
+
+
+@lru_cache(maxsize=4096)
+def _rank_params_once(
+    model: ModelSpec, stage: StageClass, framework: str, tensor: int, expert: int, expert_tensor: int
+) -> RankParams:
+    strategy = Strategy(framework=framework, tensor=tensor, expert=expert, expert_tensor=expert_tensor)
+    return _rank_params(model, strategy, stage)
+
+
+def _rank_params(model: ModelSpec, strategy: Strategy, stage: StageClass) -> RankParams:
     p = model_params(model)
     blocks = [block_on_rank(kind, strategy) for kind in p.blocks]
     counts = stage.counts

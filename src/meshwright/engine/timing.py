@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from meshwright.catalog.constants import constants
-from meshwright.engine.activations import BlockActivations, recompute_groups, stored_and_transient
-from meshwright.engine.block import BlockCost, Overlap, block_cost
+from meshwright.engine.activations import BlockActivations, every_other_matmul, recompute_groups, stored_and_transient
+from meshwright.engine.block import BlockCost, Overlap, Recompute, block_cost
 from meshwright.engine.communication import Network, collective_time, expert_all_to_all_time, network
 from meshwright.engine.kernels import LOW_PRECISION, Rates, rates
 from meshwright.engine.operators import Collective, Shape, Walk, block_input_bytes, block_walk, embedding_walk, head_walk
@@ -18,6 +19,7 @@ from meshwright.engine.states import padded_vocab, rank_params, state_bytes
 from meshwright.engine.step import GradientTraffic, StageTime, Step, assemble, stage_time
 from meshwright.engine.traffic import gradient_traffic
 from meshwright.engine.update import optimizer_seconds
+from meshwright.formulas.moe import busiest_rank
 from meshwright.formulas.numeric import maximum
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.job import Job
@@ -35,6 +37,7 @@ class Setting(NamedTuple):
     network: Network
     rates: Rates
     host_memory_bandwidth: float  # of one host, all sockets  [B/s]
+    router_spread: float  # standard deviation of an expert's load over its mean
 
 
 class Blocks(NamedTuple):
@@ -49,9 +52,9 @@ class Blocks(NamedTuple):
 def setting(model: ModelSpec, cluster: Cluster, job: Job, framework: str, precision: str) -> Setting:
     """Resolve what all strategies of one framework and precision share."""
     profile = software(job.software, framework)
-    host = constants("kernels", "default")["host_memory_bandwidth"]
+    known = constants("kernels", "default")
     r = rates(cluster.accelerator, precision, profile.attention_kernel)
-    return Setting(model, cluster, job, profile, network(cluster), r, host)
+    return Setting(model, cluster, job, profile, network(cluster), r, known["host_memory_bandwidth"], known["router_spread"])
 
 
 def shape_of(s: Setting, strategy: Strategy) -> Shape:
@@ -71,9 +74,19 @@ def shape_of(s: Setting, strategy: Strategy) -> Shape:
         fused_attention=s.software.fused_attention,
         fused_elementwise=s.software.fused_elementwise,
         dropout=s.job.dropout or s.software.dropout,
-        expert_imbalance=s.job.expert_imbalance,
+        expert_imbalance=_imbalance(s, strategy),
         dispatch_element=1.0 + 4 / 128 if low else 2.0,
     )
+
+
+def _imbalance(s: Setting, strategy: Strategy) -> Any:
+    """Tokens of the busiest expert rank over the mean: stated in the job, or modelled from the spread of the router."""
+    if s.job.expert_imbalance is not None:
+        return s.job.expert_imbalance
+    moe = s.model.moe
+    if moe is None:
+        return 1.0
+    return busiest_rank(strategy.expert, moe.experts / strategy.expert, s.router_spread)
 
 
 def _timer(s: Setting, shape: Shape, groups: dict[str, Group], moe: Moe | None) -> Callable[[Collective], Any]:
@@ -94,26 +107,50 @@ def _timer(s: Setting, shape: Shape, groups: dict[str, Group], moe: Moe | None) 
     return seconds
 
 
+def blocks_once(s: Setting, strategy: Strategy, groups: dict[str, Group]) -> Blocks:
+    """`blocks_of` for one strategy, remembered: strategies that differ in pipeline, data or sharding share blocks."""
+    key = (
+        strategy.framework, strategy.precision, strategy.tensor, strategy.context, strategy.expert,
+        strategy.expert_tensor, strategy.micro_batch, strategy.sequence_parallel, strategy.recompute,
+        strategy.recompute_ops, strategy.overlap_tensor, strategy.overlap_expert,
+    )  # fmt: skip
+    used = (groups["tensor"], groups["context"], groups["expert"], groups["expert_tensor"])
+    return _blocks_by_key(s.model, s.cluster, s.job, key, used)
+
+
+@lru_cache(maxsize=4096)
+def _blocks_by_key(
+    model: ModelSpec, cluster: Cluster, job: Job, key: tuple[Any, ...], used: tuple[Group, ...]
+) -> Blocks:
+    names = (
+        "framework", "precision", "tensor", "context", "expert", "expert_tensor", "micro_batch", "sequence_parallel",
+        "recompute", "recompute_ops", "overlap_tensor", "overlap_expert",
+    )  # fmt: skip
+    strategy = Strategy(**dict(zip(names, key, strict=True)))
+    groups = dict(zip(("tensor", "context", "expert", "expert_tensor"), used, strict=True))
+    return blocks_of(setting(model, cluster, job, strategy.framework, strategy.precision), strategy, groups)
+
+
 def blocks_of(s: Setting, strategy: Strategy, groups: dict[str, Group]) -> Blocks:
     """Walk and time every block kind, the head and the embedding."""
     shape = shape_of(s, strategy)
     vocab = padded_vocab(s.model, strategy)
     overlap = Overlap(strategy.overlap_tensor, strategy.overlap_expert)
-    selected = recompute_groups(strategy)
+    chosen = Recompute(strategy.recompute, recompute_groups(strategy), every_other_matmul(strategy))
     block_input = block_input_bytes(s.model, shape)
 
-    def cost(walk: Walk, mode: str, moe: Moe | None = None) -> BlockCost:
-        return block_cost(walk, s.rates, _timer(s, shape, groups, moe), mode, selected, overlap)
+    def cost(walk: Walk, recompute: Recompute, moe: Moe | None = None) -> BlockCost:
+        return block_cost(walk, s.rates, _timer(s, shape, groups, moe), recompute, overlap)
 
     kinds, stored, transient = [], [], []
     for block in s.model.blocks:
         walk = block_walk(s.model, block, shape)
-        kinds.append(cost(walk, strategy.recompute, block.mlp if isinstance(block.mlp, Moe) else None))
+        kinds.append(cost(walk, chosen, block.mlp if isinstance(block.mlp, Moe) else None))
         keep, extra = stored_and_transient(walk, shape, block_input, strategy)
         stored.append(keep)
         transient.append(extra)
-    head = cost(head_walk(s.model, shape, vocab), "none")
-    embedding = cost(embedding_walk(s.model, shape), "none")
+    head = cost(head_walk(s.model, shape, vocab), Recompute())
+    embedding = cost(embedding_walk(s.model, shape), Recompute())
     return Blocks(tuple(kinds), head, embedding, BlockActivations(tuple(stored), tuple(transient)))
 
 

@@ -69,6 +69,11 @@ def log2(x: Any) -> Any:
     return np.log2(x) if isinstance(x, np.ndarray) else math.log2(x)
 
 
+def log(x: Any) -> Any:
+    """Natural logarithm."""
+    return np.log(x) if isinstance(x, np.ndarray) else math.log(x)
+
+
 def sqrt(x: Any) -> Any:
     """Square root; keeps units of quantities (`x ** 0.5`)."""
     return np.sqrt(x) if isinstance(x, np.ndarray) else x**0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,17 @@ import numpy.typing as npt
 
 from meshwright.rules import advice, batch, divisibility, framework, placement, precision
 from meshwright.rules.base import RULES, Rule, RuleContext
+from meshwright.spec.cluster import Cluster
 from meshwright.spec.estimate import Estimate
 from meshwright.spec.finding import Finding
+from meshwright.spec.job import Job
+from meshwright.spec.model import ModelSpec
 from meshwright.spec.strategy import Strategy
 
 BUILT_IN = (divisibility, batch, framework, precision, placement, advice)  # importing them registers their rules
 ORDER = {"error": 0, "warning": 1, "advice": 2, "info": 3}
 FIRST = "MW-C100"  # the other rules may divide by degrees
+_STRINGS = ("framework", "sharding", "schedule", "recompute", "offload", "precision", "loss", "layers_per_stage")
 _COLUMNS = tuple(f.name for f in dataclasses.fields(Strategy))
 
 
@@ -24,6 +29,19 @@ def length_of(strategy: Strategy) -> int:
     """Rows of the longest column; 1 for a strategy of plain values."""
     sizes = [v.size for name in _COLUMNS if isinstance(v := getattr(strategy, name), np.ndarray)]
     return max(sizes, default=1)
+
+
+@lru_cache(maxsize=1024)
+def _can_bite(model: ModelSpec, cluster: Cluster, job: Job, uneven: bool, strings: tuple[Any, ...]) -> tuple[Rule, ...]:
+    """Rules that concern these categories; `applies` reads nothing else, so the answer holds for any degrees."""
+    context = RuleContext(model, cluster, job, Strategy(**dict(zip(_STRINGS, strings, strict=True))), uneven)
+    return tuple(rule for rule in RULES.values() if rule.concerns(context))
+
+
+def can_bite(context: RuleContext) -> tuple[Rule, ...]:
+    """Rules that can bite in this context."""
+    strings = tuple(getattr(context.strategy, name) for name in _STRINGS)
+    return _can_bite(context.model, context.cluster, context.job, context.uneven_stages, strings)
 
 
 def concerned(context: RuleContext, severities: tuple[str, ...]) -> list[Rule]:
@@ -65,8 +83,8 @@ def check(context: RuleContext) -> tuple[Finding, ...]:
         return (first.finding(context),)
     hits = [
         rule.finding(context)
-        for rule in RULES.values()
-        if rule.stage != "estimate" and rule.concerns(context) and rule.violated(context)
+        for rule in can_bite(context)
+        if rule.stage != "estimate" and rule.violated(context)
     ]
     return tuple(sorted(hits, key=lambda f: (ORDER[f.severity], f.code)))
 
@@ -76,6 +94,6 @@ def advise(context: RuleContext, estimate: Estimate) -> tuple[Finding, ...]:
     context = dataclasses.replace(context, estimate=estimate)
     return tuple(
         rule.finding(context)
-        for rule in RULES.values()
-        if rule.stage == "estimate" and rule.concerns(context) and rule.violated(context)
+        for rule in can_bite(context)
+        if rule.stage == "estimate" and rule.violated(context)
     )

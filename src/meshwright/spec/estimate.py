@@ -48,9 +48,12 @@ _WORST: dict[Certainty, int] = {"exact": 0, "modelled": 1, "fitted": 2, "assumed
 
 def total(name: str, unit: str, children: tuple[Term, ...], *, combine: Combine = "sum", note: str = "") -> Term:
     """A sum (or max) node over `children`, as certain as its least certain child that is not zero."""
-    values = [c.value for c in children]
-    value = sum(values) if combine == "sum" else max(values)
-    certainty = max((c.certainty for c in children), key=_WORST.__getitem__, default="exact")
+    value: Any = 0.0
+    certainty: Certainty = "exact"
+    for child in children:
+        value = value + child.value if combine == "sum" else max(value, child.value)
+        if _WORST[child.certainty] > _WORST[certainty]:
+            certainty = child.certainty
     return Term(name, value, unit, certainty, "", combine, children, note)
 
 

@@ -24,7 +24,7 @@ class Job:
     optimizer: Optimizer = "adamw"
     tokens: float | None = None  # length of the run
     dropout: bool = False
-    expert_imbalance: float = 1.0  # tokens of the busiest expert rank over the mean
+    expert_imbalance: float | None = None  # tokens of the busiest expert rank over the mean; None: modelled
     data_time: float = 0.0  # seconds per step that the loader is not hidden
     software: str = ""  # software profile id; empty: the framework's current one
 

@@ -49,19 +49,16 @@ def refusal_grid(refusal: Refusal) -> Grid:
 
 def numbers(estimate: Estimate, problem: Problem, view: View) -> Iterable[Any]:
     """Memory and time trees, bars, and what follows from them."""
-    yield parts.heading("")
-    memory = parts.tree(
-        estimate.memory,
-        say(N_("memory, stage {stage}"), stage=estimate.peak_stage),
-        view,
-        whole=estimate.capacity_bytes,
-    )
+    yield parts.line("")
+    title = say(N_("memory, stage {stage}"), stage=estimate.peak_stage)
+    memory = parts.tree(estimate.memory, title, view, whole=estimate.capacity_bytes)
     time = parts.tree(estimate.time, say(N_("time of a step")), view)
-    if view.width >= 96:
-        yield parts.side_by_side(memory, time)
+    if memory.width + time.width + parts.GAP <= view.width:
+        yield parts.side_by_side(memory.table, time.table)
     else:
-        yield memory
-        yield time
+        yield memory.table
+        yield parts.line("")
+        yield time.table
     yield parts.line("")
     yield from _bars(estimate, view)
     yield parts.line("")

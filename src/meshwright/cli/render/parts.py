@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from rich import box
 from rich.padding import Padding
@@ -21,6 +21,7 @@ from meshwright.units import show_bytes, show_count, show_gib, show_percent, sho
 VERDICT_STYLE = {"FITS": "bold green", "TIGHT": "bold yellow", "OVER": "bold red"}
 SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "advice": "cyan", "info": "dim"}
 BAR = "█▓▒░"
+SHORT = 18  # words up to this long are not broken in a table
 
 
 def heading(text: str) -> Styled:
@@ -53,11 +54,11 @@ def table(
     rule = None if view.plain else box.SIMPLE_HEAD
     drawn = Table(box=rule, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold")
     for index, head in enumerate(heads):
-        # Numbers are never broken, so their column is as wide as its cells; heads and words wrap.
-        widest = max((len(str(row[index])) for row in rows), default=0)
-        number = index not in left
-        widest = max(widest, *map(len, str(head).split() or [""])) if number else widest
-        drawn.add_column(head, justify="right" if number else "left", overflow="fold", width=widest if number else None)
+        # Numbers and short words are never broken, so their column is as wide as its cells; heads and sentences wrap.
+        widest = max([len(str(row[index])) for row in rows] + [len(word) for word in str(head).split()] + [1])
+        fixed = index not in left or widest <= SHORT
+        justify: Literal["left", "right"] = "left" if index in left else "right"
+        drawn.add_column(head, justify=justify, overflow="fold", width=widest if fixed else None)
     for index, row in enumerate(rows):
         cells = [Styled(cell) if isinstance(cell, str) else cell for cell in row]
         drawn.add_row(*cells, style="bold" if index == mark else "")
@@ -132,30 +133,31 @@ def rows_of(term: Term, *, depth: int = 2, least: float = 0.002) -> list[tuple[i
     return rows
 
 
-def tree(
-    term: Term, title: str, view: View, *, depth: int = 1, certainty: bool = True, whole: float | None = None
-) -> Any:
-    """A tree of terms as a table: label, value, share with a bar, certainty."""
+class Tree(NamedTuple):
+    """A drawn tree and the columns it takes."""
+
+    table: Table
+    width: int
+
+
+def tree(term: Term, title: str, view: View, *, depth: int = 1, whole: float | None = None) -> Tree:
+    """A tree of terms as a table: label, value, share of the whole, certainty of what is not divided further."""
     reference = shares(term) if whole is None else whole
-    drawn = Table(box=None, pad_edge=False, padding=(0, 1), show_header=True, header_style="bold")
-    drawn.add_column(title, no_wrap=False, overflow="fold")
-    drawn.add_column("", justify="right", no_wrap=True)
-    drawn.add_column("", justify="right", no_wrap=True)
-    if certainty:
-        drawn.add_column("", no_wrap=True, style="dim")
+    rows = []
     for level, node in rows_of(term, depth=depth):
         share = float(node.value) / reference
-        cells = [
-            f"{'  ' * (level + 1)}{label(node.name, term.name)}",
-            _amount(node, view),
-            show_percent(share, 1 if share < 0.1 else 0),
-        ]
-        if certainty:
-            cells.append(label(node.certainty) if not node.children or level == depth else "")
-        drawn.add_row(*cells, style="" if level == 0 else "dim")
-    total = [say(N_("  total")), _amount(term, view), ""]
-    drawn.add_row(*([*total, label(term.certainty)] if certainty else total), style="bold")
-    return drawn
+        certainty = label(node.certainty) if not node.children or level == depth else ""
+        name = f"{'  ' * (level + 1)}{label(node.name, term.name)}"
+        rows.append((name, _amount(node, view), show_percent(share, 1 if share < 0.1 else 0), certainty, level))
+    rows.append((say(N_("  total")), _amount(term, view), "", label(term.certainty), -1))
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    drawn.add_column(title, no_wrap=True)
+    for justify in ("right", "right", "left"):
+        drawn.add_column("", justify=justify, no_wrap=True)
+    for *cells, level in rows:
+        drawn.add_row(*cells, style={-1: "bold", 0: ""}.get(level, "dim"))
+    names = max(len(title), *(len(row[0]) for row in rows))
+    return Tree(drawn, names + sum(2 + max(len(str(row[i])) for row in rows) for i in (1, 2, 3)))
 
 
 def _amount(term: Term, view: View) -> str:
@@ -179,9 +181,12 @@ def stacked_bar(parts: Sequence[tuple[str, float]], whole: float, width: int) ->
     return cells + " " * (width - drawn), "  ".join(legend)
 
 
+GAP = 2
+
+
 def side_by_side(left: Any, right: Any) -> Any:
     """Two blocks beside each other."""
-    grid = Table.grid(padding=(0, 3))
+    grid = Table.grid(padding=(0, GAP))
     grid.add_column()
     grid.add_column()
     grid.add_row(left, right)

@@ -42,7 +42,7 @@ def placement_part(groups: Sequence[GroupPlacement], strategy: Strategy, cluster
         speed = "-" if not group.bandwidth else show(group.bandwidth, "B/s")
         rows.append((label(group.group), str(group.ranks), str(group.ranks_per_domain), str(group.domains),
                      group.link, speed, text))  # fmt: skip
-    heads = [say(N_("group")), say(N_("ranks")), say(N_("side by side")), say(N_("domains")), say(N_("link")),
+    heads = [say(N_("group")), say(N_("ranks")), say(N_("in a domain")), say(N_("domains")), say(N_("link")),
              say(N_("each rank gets")), say(N_("remark"))]  # fmt: skip
     if not any(row[-1] for row in rows):
         del heads[-1]
@@ -58,20 +58,20 @@ def picture(strategy: Strategy, cluster: Cluster) -> list[str]:
     wanted = sorted({n for n in (0, 1, first_of_next, nodes - 1) if 0 <= n < nodes})
     sizes = {"p": strategy.pipeline, "d": strategy.data, "c": strategy.context, "t": strategy.tensor}
     axes = [axis for axis in "pdct" if sizes[axis] > 1]
-    lines, previous = [], -1
-    number = len(str(nodes - 1))
-    width = 2 + len(str(max(sizes.values())))
+    rows = []
     for node in wanted:
-        if node > previous + 1:
-            lines.append("  …")
         ranks = range(node * cluster.node_size, min((node + 1) * cluster.node_size, strategy.devices))
         where = [coordinates(rank, strategy) for rank in ranks]
         varying = [axis for axis in axes if len({w[axis] for w in where}) > 1]
-        cells = [" ".join(f"{axis}{w[axis]}" for axis in varying) or "·" for w in where[:shown]]
-        size = max([width, *(len(cell) for cell in cells)])
-        more = " …" if len(where) > shown else ""
+        cells = ["".join(f"{axis}{w[axis]}" for axis in varying) or "·" for w in where[:shown]]
         constant = " ".join(f"{axis}{where[0][axis]}" for axis in axes if axis not in varying and where)
-        name = say(N_("node {number}"), number=f"{node:>{number}}")
+        rows.append((node, cells, " …" if len(where) > shown else "", constant))
+    size = max(len(cell) for _, cells, _, _ in rows for cell in cells)
+    lines, previous, digits = [], -1, len(str(nodes - 1))
+    for node, cells, more, constant in rows:
+        if node > previous + 1:
+            lines.append("  …")
+        name = say(N_("node {number}"), number=f"{node:>{digits}}")
         lines.append(f"{name} │ " + " ".join(cell.ljust(size) for cell in cells) + f"{more} │ {constant}")
         previous = node
     return lines

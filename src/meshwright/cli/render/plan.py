@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from meshwright.cli.labels import goal
@@ -28,7 +28,8 @@ def draw(plan: Plan, view: View) -> Iterable[Any]:
     if plan.best is None:
         yield parts.line(say(N_("NOTHING FITS: no legal strategy fits into the memory of these devices")), "bold red")
     else:
-        yield ranking(plan, view)
+        yield parts.line("")
+        yield from ranking(plan, view)
         yield from winner(plan, plan.best, view)
     yield from rejections(plan, view)
     yield from misses(plan, view)
@@ -52,32 +53,54 @@ def counts(plan: Plan) -> str:
     )
 
 
-def ranking(plan: Plan, view: View) -> Any:
-    """The ranked strategies, the winner in bold; degrees that nobody uses have no column."""
-    used = [(head, name) for head, name in _DEGREES if any(_int(getattr(r.strategy, name)) > 1 for r in plan.ranked)]
-    frameworks = {r.strategy.framework for r in plan.ranked}
-    pipelined = len({r.strategy.schedule for r in plan.ranked}) > 1
-    heads = ["#", *([say(N_("framework"))] if len(frameworks) > 1 else []), *(head for head, _ in used)]
-    heads += [say(N_("sharding")), say(N_("recompute"))]
-    heads += [say(N_("schedule"))] if pipelined else []
-    heads += [say(N_("step")), "MFU", say(N_("peak")), say(N_("spare")), say(N_("why here"))]
-    rows = []
-    for ranked in plan.ranked:
-        strategy, estimate = ranked.strategy, ranked.estimate
-        row = [str(ranked.rank), *([strategy.framework] if len(frameworks) > 1 else [])]
-        row += [str(getattr(strategy, name)) for _, name in used]
-        row += [_sharding(strategy), strategy.recompute]
-        row += [strategy.schedule if _int(strategy.pipeline) > 1 else "-"] if pipelined else []
-        row += [show_seconds(estimate.step_seconds), show_percent(estimate.mfu), show_gib(estimate.peak_bytes)]
-        row += [show_gib(estimate.capacity_bytes - estimate.peak_bytes), tell(ranked.reason)]
-        rows.append(row)
-    words = {0, heads.index(say(N_("sharding"))), heads.index(say(N_("recompute"))), len(heads) - 1}
-    words |= {1} if len(frameworks) > 1 else set()
-    return parts.table(heads, rows, view, left=words, mark=0)
+def ranking(plan: Plan, view: View) -> Iterable[Any]:
+    """The ranked strategies, the winner in bold; degrees that nobody uses have no column.
+
+    Reasons stand in the last column where it has room, else below the table.
+    """
+    columns = _columns(plan)
+    rows = [[show(ranked) for _, show, _ in columns] for ranked in plan.ranked]
+    heads = [head for head, _, _ in columns]
+    words = {i for i, (_, _, word) in enumerate(columns) if word}
+    used = sum(2 + max(map(len, cells)) for cells in zip(heads, *rows, strict=True))
+    reasons = [tell(ranked.reason) for ranked in plan.ranked]
+    if view.width - used >= _ROOM:
+        heads.append(say(N_("why here")))
+        yield parts.table(heads, [[*row, why] for row, why in zip(rows, reasons, strict=True)], view,
+                          left={*words, len(heads) - 1}, mark=0)  # fmt: skip
+        return
+    yield parts.table(heads, rows, view, left=words, mark=0)
+    if any(reasons):
+        yield parts.heading(say(N_("Why in this order")))
+        for ranked, why in zip(plan.ranked, reasons, strict=True):
+            if why:
+                yield parts.line(f"{ranked.rank:>2}  {why}", "dim")
 
 
-def _int(value: Any) -> int:
-    return int(value)
+_ROOM = 30  # least width of the column of reasons
+_PLAIN_SCHEDULES = ("1f1b", "interleaved")  # the number of chunks says which
+
+
+def _columns(plan: Plan) -> list[tuple[str, Callable[[Ranked], str], bool]]:
+    """Heads, how to show a strategy, and whether the cells are words."""
+
+    def degree(name: str) -> Callable[[Ranked], str]:
+        return lambda r: str(getattr(r.strategy, name))
+
+    columns: list[tuple[str, Callable[[Ranked], str], bool]] = [("#", lambda r: str(r.rank), False)]
+    if len({r.strategy.framework for r in plan.ranked}) > 1:
+        columns.append((say(N_("framework")), lambda r: str(r.strategy.framework), True))
+    for head, name in _DEGREES:
+        if any(int(getattr(r.strategy, name)) > 1 for r in plan.ranked):
+            columns.append((head, degree(name), False))
+    columns.append((say(N_("sharding")), lambda r: _sharding(r.strategy), True))
+    columns.append((say(N_("recompute")), lambda r: str(r.strategy.recompute), True))
+    if any(r.strategy.schedule not in _PLAIN_SCHEDULES for r in plan.ranked):
+        columns.append((say(N_("schedule")), lambda r: str(r.strategy.schedule), True))
+    columns.append((say(N_("step")), lambda r: show_seconds(r.estimate.step_seconds), False))
+    columns.append(("MFU", lambda r: show_percent(r.estimate.mfu), False))
+    columns.append((say(N_("peak")), lambda r: show_gib(r.estimate.peak_bytes), False))
+    return columns
 
 
 def _sharding(strategy: Any) -> str:
@@ -115,9 +138,11 @@ def misses(plan: Plan, view: View) -> Iterable[Any]:
     yield parts.heading(say(N_("Closest misses")))
     for miss in plan.near_misses:
         text = say(
-            N_("{strategy}: over by {amount}, would take {step}"),
+            N_("{strategy}: over by {amount}, would take {step}")
+            if miss.over_bytes > 0
+            else N_("{strategy}: {amount} to spare, less than the stated error; would take {step}"),
             strategy=parts.strategy_words(miss.strategy),
-            amount=show_gib(miss.over_bytes),
+            amount=show_gib(abs(miss.over_bytes)),
             step=show_seconds(miss.step_seconds),
         )
         yield parts.bullet(text)

@@ -27,6 +27,7 @@ from meshwright.engine.search.score import block_table, score
 from meshwright.engine.search.space import (
     Category,
     Constraints,
+    Mode,
     Table,
     categories,
     frameworks_for,
@@ -53,7 +54,7 @@ class Group(NamedTuple):
 
     table: Table
     like: Strategy
-    modes: tuple[str, ...]
+    modes: tuple[Mode, ...]
 
 
 @dataclass(slots=True)
@@ -85,7 +86,8 @@ class Columns(NamedTuple):
     def strategy(self, index: int) -> Strategy:
         """Candidate `index` as a strategy of plain numbers."""
         g = self.groups[int(self.group[index])]
-        return one(g.table, int(self.row[index]), replace(g.like, recompute=g.modes[int(self.mode[index])]))
+        mode = g.modes[int(self.mode[index])]
+        return one(g.table, int(self.row[index]), replace(g.like, recompute=mode.recompute, recompute_ops=mode.ops))
 
 
 def search(problem: Problem, constraints: Constraints, progress: Progress | None = None) -> tuple[Columns, Pool]:
@@ -110,14 +112,14 @@ def search(problem: Problem, constraints: Constraints, progress: Progress | None
 
 def _score_schedule(pool: Pool, problem: Problem, c: Constraints, s: object, whole: Table, framework: str, schedule: str) -> None:
     model, cluster, job = problem.model, problem.cluster, problem.job
-    modes = recomputes(c)
+    modes = recomputes(framework, c)
     legal_by: list[tuple[Category, int, npt.NDArray[np.bool_]]] = []
     for category, size in categories(model, cluster, job, framework, c):
-        columns = strategy_of(whole, category, size, modes[0], schedule, c, job.precision)
+        columns = strategy_of(whole, category, size, modes[0], schedule, job.precision)
         pool.candidates += len(whole) * len(modes)
         kept = []
         for mode in modes:
-            context = RuleContext(model, cluster, job, replace(columns, recompute=mode), uneven_stages=True)
+            context = RuleContext(model, cluster, job, replace(columns, recompute=mode.recompute), uneven_stages=True)
             mask, rejected = hard_mask(context)
             pool.rejected.update(dict(rejected))
             kept.append(mask)
@@ -126,7 +128,7 @@ def _score_schedule(pool: Pool, problem: Problem, c: Constraints, s: object, who
     if not any_legal.any():
         return
     rows = whole.rows(any_legal)
-    first = strategy_of(rows, legal_by[0][0], legal_by[0][1], modes[0], schedule, c, job.precision)
+    first = strategy_of(rows, legal_by[0][0], legal_by[0][1], modes[0], schedule, job.precision)
     blocks = block_table(s, first, modes)  # type: ignore[arg-type]
     for category, size, masks in legal_by:
         mask = masks[:, any_legal]
@@ -134,7 +136,7 @@ def _score_schedule(pool: Pool, problem: Problem, c: Constraints, s: object, who
         if not keep.any():
             continue
         mine = rows.rows(keep)
-        like = strategy_of(mine, category, size, modes[0], schedule, c, job.precision)
+        like = strategy_of(mine, category, size, modes[0], schedule, job.precision)
         pool.groups.append(Group(mine, replace(like, shard=size), modes))
         error = stated_error(like)
         for scores in score(s, like, blocks._replace(index=blocks.index[keep]), modes):  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-SAME = 0.01  # step times closer than this are equal: the simpler strategy comes first
+SAME = 0.02  # step times closer than this are equal (a fraction of any prediction error): the simpler one comes first
 _DEGREES = ("tensor", "pipeline", "context", "expert", "virtual")
 _MODES = {"none": 0, "selective": 1, "full": 2}
 
@@ -42,12 +42,15 @@ def _category(columns: Columns, name: str) -> npt.NDArray[Any]:
 
 
 def _recompute(columns: Columns) -> npt.NDArray[Any]:
-    modes = columns.groups[0].modes if columns.groups else ("none",)
-    return np.array(modes)[columns.mode] if len(columns.mode) else np.empty(0, dtype="U9")
+    out = np.empty(len(columns.mode), dtype="U9")
+    for n, g in enumerate(columns.groups):
+        mine = columns.group == n
+        out[mine] = np.array([mode.recompute for mode in g.modes])[columns.mode[mine]]
+    return out
 
 
 def order(columns: Columns, fits: Mask, goal: str) -> Index:
-    """Candidates that fit, best first: by time, ties within one per cent by the number of degrees in use."""
+    """Candidates that fit, best first: by time; near ties by how many kinds of parallelism they use, then how much."""
     index = np.flatnonzero(fits)
     seconds, peak = columns.seconds[index], columns.peak[index]
     if goal == "memory":
@@ -57,11 +60,12 @@ def order(columns: Columns, fits: Mask, goal: str) -> Index:
     quick = index[np.argsort(seconds, kind="stable")]
     near = quick[columns.seconds[quick] <= columns.seconds[quick[0]] * (1 + SAME)]
     rest = quick[len(near) :]
-    complexity = np.zeros(len(near))
+    kinds, size = np.zeros(len(near)), np.zeros(len(near))
     for name in _DEGREES:
         degree = _degree_of(columns, near, name)
-        complexity += np.log2(degree)
-    simplest = near[np.lexsort((columns.seconds[near], complexity))]
+        kinds += degree > 1
+        size += np.log2(degree)
+    simplest = near[np.lexsort((columns.seconds[near], size, kinds))]
     return np.concatenate([simplest, rest])
 
 

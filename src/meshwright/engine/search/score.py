@@ -17,6 +17,7 @@ from meshwright.engine.activations import BlockActivations
 from meshwright.engine.memory import FixedSums, fixed_memory, fixed_sums, peak_from_sums
 from meshwright.engine.memory import Setting as MemorySetting
 from meshwright.engine.placement import Group, place
+from meshwright.engine.search.space import Mode
 from meshwright.engine.stages import StageClass, stage_classes
 from meshwright.engine.step import GradientTraffic
 from meshwright.engine.timing import Layout, Setting, blocks_of, layout_of, send_time, step_of
@@ -72,13 +73,15 @@ def _take(strategy: Strategy, rows: Index | slice) -> Strategy:
     return replace(strategy, **{name: getattr(strategy, name)[rows] for name in names})
 
 
-def block_table(s: Setting, strategy: Strategy, modes: tuple[str, ...]) -> BlockTable:
+def block_table(s: Setting, strategy: Strategy, modes: tuple[Mode, ...]) -> BlockTable:
     """Cost of every distinct block shape of a table under every recompute mode."""
     first, inverse = distinct(tuple(getattr(strategy, name) for name in _BLOCK))
     keys = _take(strategy, first)
     n, kinds = len(first), len(s.model.blocks)
     groups = place(s.cluster, keys)
-    by_mode = [blocks_of(s, replace(keys, recompute=mode), groups) for mode in modes]
+    by_mode = [
+        blocks_of(s, replace(keys, recompute=mode.recompute, recompute_ops=mode.ops), groups) for mode in modes
+    ]
 
     def stack(values: list[Any]) -> Floats:
         return np.concatenate([_column(v, n) for v in values])
@@ -141,7 +144,7 @@ def _slices(strategy: Strategy) -> Iterator[tuple[int, int, slice]]:
             yield int(p[a]), int(v[a]), slice(a, b)
 
 
-def score(s: Setting, strategy: Strategy, blocks: BlockTable, modes: tuple[str, ...]) -> Iterator[Scores]:
+def score(s: Setting, strategy: Strategy, blocks: BlockTable, modes: tuple[Mode, ...]) -> Iterator[Scores]:
     """Scores of a table, one run of equal (pipeline, virtual) at a time; what does not fit is scored like the rest."""
     for pipeline, virtual, rows in _slices(strategy):
         stages = stage_classes(s.model, pipeline, virtual, (), str(strategy.schedule))
@@ -158,7 +161,7 @@ def _score_slice(
     strategy: Strategy,
     offset: int,
     blocks: BlockTable,
-    modes: tuple[str, ...],
+    modes: tuple[Mode, ...],
     stages: tuple[StageClass, ...],
     tables: list[StageTable],
     mesh: Index,

@@ -213,9 +213,28 @@ def categories(
     return out
 
 
-def recomputes(constraints: Constraints) -> tuple[str, ...]:
-    """Recompute modes tried."""
-    return constraints.recompute or ("none", "selective", "full")
+class Mode(NamedTuple):
+    """A recompute mode and, where it is selective, the operator groups it runs again."""
+
+    recompute: str
+    ops: tuple[str, ...] = ("core_attn",)
+
+
+# Cheap to run again for the bytes they free: element-wise outputs and MLA's up-projections (Megatron-LM modules).
+LIGHT_OPS = ("layernorm", "mla_up_proj", "mlp_act", "moe_act")
+
+
+def recomputes(framework: str, constraints: Constraints) -> tuple[Mode, ...]:
+    """Recompute modes tried; Megatron's selective mode by attention core and by light operators."""
+    out = []
+    for name in constraints.recompute or ("none", "selective", "full"):
+        if name == "selective" and constraints.recompute_ops:
+            out.append(Mode(name, constraints.recompute_ops))
+        elif name == "selective" and framework == "megatron":
+            out += [Mode(name), Mode(name, LIGHT_OPS)]
+        else:
+            out.append(Mode(name))
+    return tuple(out)
 
 
 def schedules(constraints: Constraints, interleaved: bool) -> tuple[str, ...]:
@@ -226,7 +245,7 @@ def schedules(constraints: Constraints, interleaved: bool) -> tuple[str, ...]:
 
 
 def strategy_of(
-    t: Table, category: Category, size: int, recompute: str, schedule: str, constraints: Constraints, precision: str
+    t: Table, category: Category, size: int, mode: Mode, schedule: str, precision: str
 ) -> Strategy:
     """The strategies of a table as one record of columns."""
     return Strategy(
@@ -243,8 +262,8 @@ def strategy_of(
         sequence_parallel=True,
         micro_batch=t.micro_batch,
         schedule=schedule,
-        recompute=recompute,
-        recompute_ops=constraints.recompute_ops or ("core_attn",),
+        recompute=mode.recompute,
+        recompute_ops=mode.ops,
         offload=category.offload,
         precision=precision,
         overlap_expert=precision in LOW_PRECISION or category.framework == "megatron",
