@@ -20,6 +20,7 @@ import numpy as np
 
 from meshwright.catalog.hardware import cluster
 from meshwright.engine.evaluate import estimate_legal
+from meshwright.engine.uncertainty import resemblance
 from meshwright.errors import MeshwrightError
 from meshwright.spec import Attention, Block, Job, Mlp, ModelSpec, Moe, MultiLatentAttention, Strategy
 from meshwright.spec.estimate import Estimate
@@ -203,11 +204,13 @@ def summary(done: list[Compared], key: Any) -> None:
 
 
 def write_bands(done: list[Compared]) -> None:
-    """Bands of measured over predicted step time by framework and architecture, and over all rows."""
+    """Bands of measured over predicted step time by group of like runs, and over all rows."""
     ratios: dict[str, list[float]] = collections.defaultdict(list)
     for c in done:
         architecture = cluster(f"{c.row['accelerator']}:8").accelerator.architecture
-        for key in (f"{c.estimate.strategy.framework}.{architecture}", "any"):
+        s = c.estimate.strategy
+        moe = bool(number(c.row, "n_experts", 0))
+        for key in (*resemblance(s.framework, architecture, moe, s.precision), "any"):
             ratios[key].append(1 + c.error)
     lines = ['id = "step-time"', 'title = "Measured over predicted step time: 5th and 95th percentile, number of runs"']
     for key, values in sorted(ratios.items()):
