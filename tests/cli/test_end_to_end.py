@@ -134,7 +134,8 @@ WORDS = st.one_of(
 FLAGS = {
     "--tp": NUMBERS, "--pp": NUMBERS, "--vpp": NUMBERS, "--cp": NUMBERS, "--ep": NUMBERS, "--etp": NUMBERS,
     "--dp": NUMBERS, "--mbs": NUMBERS, "--seq": NUMBERS, "--gbs": NUMBERS, "--zero": NUMBERS,
-    "--hsdp": NUMBERS, "--tokens": NUMBERS, "--price": NUMBERS, "--framework": WORDS, "--recompute": WORDS, "--recompute-ops": WORDS, "--schedule": WORDS,
+    "--hsdp": NUMBERS, "--tokens": NUMBERS, "--price": NUMBERS, "--framework": WORDS, "--recompute": WORDS,
+    "--recompute-ops": WORDS, "--schedule": WORDS,
     "--offload": WORDS, "--precision": WORDS, "--optimizer": WORDS, "--software": WORDS, "--set": WORDS,
 }  # fmt: skip
 

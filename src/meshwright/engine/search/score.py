@@ -111,49 +111,53 @@ class StageTable(NamedTuple):
     optimizer: Floats
 
 
-def stage_tables(
-    s: Setting, strategy: Strategy, stages: tuple[StageClass, ...], groups: dict[str, Group]
-) -> list[StageTable]:
-    """Memory and traffic of the states of every stage class; `strategy` holds the distinct meshes."""
-    n = len(strategy.tensor)
-    out = []
-    for stage in stages:
-        layout = layout_of(s, strategy, stage, groups)
-        x = MemorySetting(s.model, s.cluster, s.job, strategy, stage, s.software)
+def _stage_table(
+    s: Setting,
+    mesh: Strategy,
+    stage: StageClass,
+    groups: dict[str, Group],
+    known: dict[tuple[Any, ...], StageTable],
+) -> StageTable:
+    """Memory and traffic of the states of a stage class on every distinct mesh."""
+    key = (stage.counts, stage.embedding, stage.head, stage.mtp)
+    if key not in known:
+        n = len(mesh.tensor)
+        layout = layout_of(s, mesh, stage, groups)
+        x = MemorySetting(s.model, s.cluster, s.job, mesh, stage, s.software)
         sums = FixedSums(*(_column(v, n) for v in fixed_sums(fixed_memory(x))))
         t = layout.traffic
-        traffic = GradientTraffic(
-            _column(t.gather_forward, n),
-            _column(t.gather_backward, n),
-            _column(t.reduce, n),
-            t.gather_each,
-            t.reduce_each,
-            _column(t.buckets, n),
-        )
-        out.append(StageTable(stage, sums, traffic, _column(layout.optimizer, n)))
-    return out
+        columns = (_column(v, n) for v in (t.gather_forward, t.gather_backward, t.reduce, t.buckets))
+        gather_forward, gather_backward, reduce, buckets = columns
+        traffic = GradientTraffic(gather_forward, gather_backward, reduce, t.gather_each, t.reduce_each, buckets)
+        known[key] = StageTable(stage, sums, traffic, _column(layout.optimizer, n))
+    return known[key]._replace(stage=stage)
 
 
-def _slices(strategy: Strategy) -> Iterator[tuple[int, int, slice]]:
-    """Runs of equal (pipeline, virtual); the table is sorted by them."""
-    p, v = strategy.pipeline, strategy.virtual
-    edges = np.flatnonzero((np.diff(p) != 0) | (np.diff(v) != 0)) + 1
-    bounds = [0, *edges.tolist(), len(p)]
+def _runs(column: Index, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Value, first and last row (exclusive) of every run of equal values in `column[start:stop]`."""
+    edges = (np.flatnonzero(np.diff(column[start:stop])) + start + 1).tolist()
+    bounds = [start, *edges, stop]
     for a, b in zip(bounds, bounds[1:], strict=False):
         if b > a:
-            yield int(p[a]), int(v[a]), slice(a, b)
+            yield int(column[a]), a, b
 
 
 def score(s: Setting, strategy: Strategy, blocks: BlockTable, modes: tuple[Mode, ...]) -> Iterator[Scores]:
-    """Scores of a table, one run of equal (pipeline, virtual) at a time; what does not fit is scored like the rest."""
-    for pipeline, virtual, rows in _slices(strategy):
-        stages = stage_classes(s.model, pipeline, virtual, (), str(strategy.schedule))
-        slice_strategy = _take(strategy, rows)
-        first, inverse = distinct(tuple(getattr(slice_strategy, name) for name in _MESH))
-        mesh = _take(slice_strategy, first)
+    """Scores of a table, one run of equal (pipeline, virtual) at a time; what does not fit is scored like the rest.
+
+    Stage classes that hold the same layers under different numbers of chunks share their states.
+    """
+    for pipeline, start, stop in _runs(strategy.pipeline, 0, len(strategy.pipeline)):
+        here = _take(strategy, slice(start, stop))
+        first, inverse = distinct(tuple(getattr(here, name) for name in _MESH))
+        mesh = _take(here, first)
         groups = place(s.cluster, mesh)
-        tables = stage_tables(s, mesh, stages, groups)
-        yield _score_slice(s, slice_strategy, rows.start, blocks, modes, stages, tables, inverse, groups)
+        known: dict[tuple[Any, ...], StageTable] = {}
+        for virtual, a, b in _runs(strategy.virtual, start, stop):
+            stages = stage_classes(s.model, pipeline, virtual, (), str(strategy.schedule))
+            tables = [_stage_table(s, mesh, stage, groups, known) for stage in stages]
+            rows = _take(strategy, slice(a, b))
+            yield _score_slice(s, rows, a, blocks, modes, tables, inverse[a - start : b - start], groups)
 
 
 def _score_slice(
@@ -162,7 +166,6 @@ def _score_slice(
     offset: int,
     blocks: BlockTable,
     modes: tuple[Mode, ...],
-    stages: tuple[StageClass, ...],
     tables: list[StageTable],
     mesh: Index,
     groups: dict[str, Group],
