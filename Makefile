@@ -45,7 +45,7 @@ fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -q
 
 judge: $(TORCH_VENV)/.judge
-	$(TORCH_VENV)/bin/python -m pytest -q -o addopts="--strict-markers --import-mode=importlib" -m judge_torch
+	$(TORCH_VENV)/bin/python -m pytest -q -o addopts="--strict-markers --import-mode=importlib" -m judge_torch tests/judges
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,4 +1,6 @@
-"""Predicted against measured tokens/s of published runs: `python benchmarks/measured_runs.py ../shared/validation/measured_runs.csv`.
+"""Predicted against measured tokens/s of published runs.
+
+Run: `python benchmarks/measured_runs.py ../shared/validation/measured_runs.csv`.
 
 Prints median and mean absolute error, bias and 90 % band by group; `--bands` rewrites the bands that intervals use
 (src/meshwright/catalog/data/accuracy). Rows that the record of architectures or strategies cannot express are counted
@@ -100,7 +102,8 @@ def model_of(row: Row) -> ModelSpec:
 
 
 SOFTWARE = {
-    "megatron": "megatron-core", "nanotron": "megatron-core", "internevo": "megatron-2023", "colossalai": "megatron-core",
+    "megatron": "megatron-core", "nanotron": "megatron-core", "internevo": "megatron-2023",
+    "colossalai": "megatron-core",
     "megatron-deepspeed": "megatron-deepspeed", "fsdp": "fsdp-eager", "torchtitan": "fsdp2", "deepspeed": "deepspeed",
     "maxtext": "maxtext", "jax": "maxtext", "other": "megatron-core",
 }  # fmt: skip
@@ -217,7 +220,10 @@ def write_bands(done: list[Compared]) -> None:
         if len(values) >= 8:
             low, high = np.quantile(values, [0.05, 0.95])
             lines += ["", f'[constants."{key}"]', f"value = [{low:.3f}, {high:.3f}, {len(values)}]", 'unit = "1"']
-            lines += ['basis = "measured"', 'source = "shared/validation/measured_runs.csv, benchmarks/measured_runs.py"']
+            lines += [
+                'basis = "measured"',
+                'source = "published runs, benchmarks/measured_runs.py"',
+            ]
     BANDS.write_text("\n".join(lines) + "\n", "utf-8")
 
 
@@ -233,7 +239,9 @@ def main() -> None:
     for c in done:
         if options.rows and c.row["id"].startswith(options.rows):
             parts = {t.name: f"{t.value / c.estimate.step_seconds:.0%}" for t in c.estimate.time.children}
-            print(c.row["id"], c.row["model"], c.row["accelerator"], c.estimate.strategy.short, f"{c.error:+.1%}", parts)
+            print(
+                c.row["id"], c.row["model"], c.row["accelerator"], c.estimate.strategy.short, f"{c.error:+.1%}", parts
+            )
     summary(done, lambda c: "all")
     summary(done, lambda c: c.row["framework"] + " " + c.row["accelerator"])
     summary(done, lambda c: c.row["framework"] + " " + c.row["accelerator"] + " " + c.estimate.strategy.precision)

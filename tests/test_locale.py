@@ -88,7 +88,9 @@ def test_sentences_are_marked() -> None:
                 continue
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
             first = node.args[0]
-            literal = isinstance(first, ast.JoinedStr) or (isinstance(first, ast.Constant) and _has_words(first.value))
+            literal = isinstance(first, ast.JoinedStr) or (
+                isinstance(first, ast.Constant) and isinstance(first.value, str) and _has_words(first.value)
+            )
             if name in ("Text", "say") and literal:
                 unmarked.append(f"{path.relative_to(ROOT)}:{node.lineno}")
             if name == "N_" and not (isinstance(first, ast.Constant) and isinstance(first.value, str)):

@@ -109,3 +109,26 @@ def test_unreadable_files(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             serialize.load_result(path)
         assert caught.value.where == str(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("ranked", 0, "estimate", "strategy", "tensor"), "eight"),
+        (("ranked", 0, "estimate", "strategy", "data"), 0),
+        (("ranked", 1, "estimate", "strategy", "framework"), "megatorn"),
+        (("problem", "model", "pattern"), [0, 7]),
+        (("problem", "model", "hidden"), -4096),
+        (("problem", "cluster", "devices"), 0),
+        (("problem", "model", "blocks", 0, "mixer", "heads"), -1),
+    ],
+)
+def test_values_that_cannot_be_name_their_place(path: tuple[object, ...], value: object) -> None:
+    data = json.loads(json.dumps(DOCUMENT))
+    node = data
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = value
+    with pytest.raises(InputError) as caught:
+        serialize.read_result(data)
+    assert str(path[-1]) in str(caught.value)

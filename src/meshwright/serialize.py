@@ -24,7 +24,9 @@ from meshwright.errors import InputError, MeshwrightError
 from meshwright.messages import N_, Text
 from meshwright.spec import Estimate, Strategy
 from meshwright.spec import model as model_records
+from meshwright.spec.job import PRECISIONS
 from meshwright.spec.plan import Comparison, Explanation, Plan, Problem, Scaling, Sizing
+from meshwright.spec.strategy import FRAMEWORKS, OFFLOADS, RECOMPUTES, SCHEDULES, SHARDINGS
 
 RECORDS: dict[str, type] = {
     "estimate": Estimate,
@@ -121,6 +123,12 @@ class Result:
 def load_result(path: str | Path) -> Result:
     """A result written by `--json` (`-` reads standard input): enough to explain, compare and evaluate again."""
     name = str(path)
+    if name == "-" and sys.stdin.isatty():
+        raise InputError(
+            Text(N_("the result is to come from standard input, but that is a terminal")),
+            where=name,
+            fix=Text(N_("write it like {examples}"), examples="meshwright plan … --json | meshwright explain - bubble"),
+        )
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -155,6 +163,7 @@ def read_result(data: Any, *, where: str = "") -> Result:
     try:
         record = from_json(RECORDS[kind], data)
         problem = record.problem if hasattr(record, "problem") else from_json(Problem, data["problem"])
+        _check(problem, [strategy for _, strategy in _strategies(record)])
     except _Malformed as error:
         raise InputError(
             Text(N_("the result file is damaged at {path}"), path=str(error) or "/"), where=where
@@ -162,6 +171,37 @@ def read_result(data: Any, *, where: str = "") -> Result:
     except KeyError as error:
         raise InputError(Text(N_("the result file is damaged at {path}"), path=str(error)), where=where) from error
     return Result(kind, problem, _strategies(record), record)
+
+
+_DEGREES = ("data", "tensor", "pipeline", "virtual", "context", "expert", "expert_tensor", "micro_batch")
+_CATEGORIES = {"framework": FRAMEWORKS, "sharding": SHARDINGS, "schedule": SCHEDULES, "recompute": RECOMPUTES,
+               "offload": OFFLOADS, "precision": PRECISIONS}  # fmt: skip
+
+
+def _check(problem: Problem, strategies: list[Strategy]) -> None:
+    """What annotations cannot say: counts are positive, categories exist, the pattern names its blocks."""
+    for strategy in strategies:
+        for name in _DEGREES:
+            value = getattr(strategy, name)
+            _expect(isinstance(value, int) and value >= 1, value, f"strategy.{name}")
+        for name, legal in _CATEGORIES.items():
+            _expect(getattr(strategy, name) in legal, strategy, f"strategy.{name}")
+        _expect(isinstance(strategy.shard, int) and strategy.shard >= 0, strategy, "strategy.shard")
+    model, cluster, job = problem.model, problem.cluster, problem.job
+    for where, value in (
+        ("model.hidden", model.hidden), ("model.vocab", model.vocab), ("model.pattern", len(model.pattern)),
+        ("cluster.devices", cluster.devices), ("cluster.node_size", cluster.node_size),
+        ("cluster.domain_size", cluster.domain_size), ("job.seq_len", job.seq_len),
+        ("job.global_batch", job.global_batch),
+    ):  # fmt: skip
+        _expect(value >= 1, value, f"problem.{where}")
+    _expect(all(0 <= i < len(model.blocks) for i in model.pattern), model.pattern, "problem.model.pattern")
+    for i, block in enumerate(model.blocks):
+        mixers: list[Any] = [part for part in (block.mixer, block.mlp, block.cross) if part is not None]
+        for part in mixers:
+            for field in dataclasses.fields(part):
+                value = getattr(part, field.name)
+                _expect(not isinstance(value, int) or value >= 0, value, f"problem.model.blocks[{i}].{field.name}")
 
 
 def _strategies(record: Any) -> tuple[tuple[str, Strategy], ...]:
@@ -218,7 +258,7 @@ def _plain(data: Any) -> Any:
 def _union(options: tuple[Any, ...], data: Any, path: str) -> Any:
     if data is None:
         return _expect(type(None) in options, None, path)
-    if isinstance(data, dict) and data.get("kind") in _KINDS:
+    if isinstance(data, dict) and isinstance(data.get("kind"), str) and data["kind"] in _KINDS:
         return _record(_KINDS[data["kind"]], data, path)
     for option in options:
         if option is type(None):

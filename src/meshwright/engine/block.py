@@ -83,7 +83,7 @@ def block_cost(
     comm_b: dict[str, Any] = {}
     hidden: Any = 0.0
     for c in walk.collectives:
-        seconds = c.count * collective_time(c)
+        seconds = collective_time(c)
         group = _GROUP_OF[c.group]
         parts = forward if c.phase == "forward" else backward
         exposed = _exposed(c, seconds, parts, overlap)

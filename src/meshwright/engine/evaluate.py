@@ -6,13 +6,12 @@ from typing import Any
 
 from meshwright.engine.flops import model_flops_per_token
 from meshwright.engine.kernels import LOW_PRECISION, PLAIN_DTYPE, dense_peak
-from meshwright.engine.memory import host_per_node, stage_memory, stage_tree, stated_error, verdict
+from meshwright.engine.memory import stage_memory, stage_tree, stated_error, verdict
 from meshwright.engine.placement import place
-from meshwright.engine.stages import StageClass, all_stages
+from meshwright.engine.stages import StageClass
 from meshwright.engine.timetree import time_tree
 from meshwright.engine.timing import Blocks, Setting, blocks_once, layout_of, send_time, setting, stages_of, step_of
 from meshwright.engine.uncertainty import step_interval
-from meshwright.messages import N_, Text
 from meshwright.rules.base import RuleContext
 from meshwright.rules.check import check
 from meshwright.spec.estimate import Estimate, Refusal, StageMemory, Term
@@ -142,20 +141,6 @@ def _derived(s: Setting, strategy: Strategy, time: Term, blocks: Blocks, critica
     }
 
 
-BINDING = ("compute", "tensor_comm", "context_comm", "expert_comm", "pipeline_comm", "bubble", "data_comm", "host_overhead")
-
-
 def bound_by(time: Term) -> str:
     """Name of the largest term of a step."""
     return max((t for t in time.children), key=lambda t: t.value).name
-
-
-def describe_verdict(estimate: Estimate) -> Text:
-    """The verdict in words, with its margin."""
-    margin = abs(estimate.capacity_bytes - estimate.peak_bytes) / 2**30
-    values = {"margin": f"{margin:.1f}", "phase": estimate.peak_phase, "stage": estimate.peak_stage}
-    if estimate.verdict == "FITS":
-        return Text(N_("fits with {margin} GiB to spare (peak: {phase} of stage {stage})"), **values)
-    if estimate.verdict == "TIGHT":
-        return Text(N_("tight: {margin} GiB to spare, within the stated error (peak: {phase} of stage {stage})"), **values)
-    return Text(N_("does not fit: over by {margin} GiB (peak: {phase} of stage {stage})"), **values)

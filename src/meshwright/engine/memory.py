@@ -406,9 +406,7 @@ def fixed_sums(fixed: Fixed) -> FixedSums:
     still = sums["load"]
     for name in ("initialise", "optimizer", "checkpoint"):
         still = maximum(still, sums[name])
-    return FixedSums(
-        still, sums["forward"], sums["backward"], sums["backward_end"], fixed.gradients, fixed.context
-    )
+    return FixedSums(still, sums["forward"], sums["backward"], sums["backward_end"], fixed.gradients, fixed.context)
 
 
 def peak_from_sums(x: Setting, sums: FixedSums, blocks: BlockActivations) -> Any:

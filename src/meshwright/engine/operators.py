@@ -90,7 +90,6 @@ class Collective(NamedTuple):
     group: str  # tensor, context, expert, expert_tensor
     operation: str
     payload: Any
-    count: int = 1
     phase: str = "forward"  # forward (repeated under full recompute) or backward
     behind: str = ""  # part whose compute can hide it
     recompute_group: str = ""  # repeated when this group is recomputed
@@ -285,7 +284,7 @@ def _latent_attention(tape: _Tape, mixer: MultiLatentAttention, hidden: int, sha
     up = heads * (mixer.nope_dim + mixer.v_dim)
     tape.matmul("attention.kv_up", "attention", tokens, up, mixer.kv_rank, "mla_up_proj")
     tape.keep("attention.kv_up.input", width * shard * mixer.kv_rank, "mla_up_proj")
-    # Assembling queries and keys from their rotary and plain parts copies both (profiled in torchtitan as "MLA assembly").
+    # Assembling queries and keys from their rotary and plain parts copies both ("MLA assembly").
     assembled = tokens * heads * (2 * mixer.qk_dim + mixer.v_dim)
     tape.memory("attention.assemble", "attention", 2 * width * assembled, "mla_up_proj", ratio=1.0)
     tape.keep("attention.qkv", width * assembled, "mla_up_proj")
@@ -315,7 +314,7 @@ def _scan_mixer(
     scan_flops: Any,
     extra_kept: Any = 0,
 ) -> None:
-    """Shared body of state-space and linear-attention mixers: in-projection, short convolution, chunked scan, gate, out.
+    """Body of state-space and linear-attention mixers: in-projection, short convolution, chunked scan, gate, out.
 
     `projected` is the width after the in-projection, `conv` what passes the convolution, `inner` the width of the
     scan's output, all per rank.
@@ -404,7 +403,15 @@ def _linear_attention(tape: _Tape, mixer: LinearAttention, hidden: int, shape: S
 
 
 def _feed_forward(
-    tape: _Tape, part: str, tokens: Any, kept_tokens: Any, hidden: int, width: Any, gated: bool, shape: Shape, group: str
+    tape: _Tape,
+    part: str,
+    tokens: Any,
+    kept_tokens: Any,
+    hidden: int,
+    width: Any,
+    gated: bool,
+    shape: Shape,
+    group: str,
 ) -> None:
     """Two (or, gated, three) matrices with an activation; `width` is per rank."""
     size = shape.element
@@ -413,10 +420,9 @@ def _feed_forward(
     tape.matmul(f"{part}.in", part, tokens, fan * width, hidden, group)
     tape.keep(f"{part}.in.input", size * kept_tokens * hidden, "layernorm", group)
     # Unfused SwiGLU keeps silu(gate) as well, an operand of the product.
-    kept = fan + (0 if shape.fused_elementwise or not gated else 1)
     tape.memory(f"{part}.activation", part, (fan + 1) * size * tokens * width, act)
     tape.keep(f"{part}.activation.input", size * tokens * fan * width, group)
-    if kept > fan:
+    if gated and not shape.fused_elementwise:
         tape.keep(f"{part}.activation.silu", size * tokens * width, group, act)
     tape.matmul(f"{part}.out", part, tokens, hidden, width, group)
     tape.keep(f"{part}.out.input", size * tokens * width, act, group)
@@ -460,9 +466,7 @@ def _moe(tape: _Tape, moe: Moe, hidden: int, shape: Shape) -> None:
     tape.memory("moe.activation", "moe", (fan + 1) * size * received * width, "moe_act")
     tape.keep("moe.activation.input", size * received * fan * width, "moe")
     add(
-        Operator(
-            "moe.out", "moe", "grouped_matmul", rows, inner, width, local_experts, group="moe", low_precision=True
-        )
+        Operator("moe.out", "moe", "grouped_matmul", rows, inner, width, local_experts, group="moe", low_precision=True)
     )
     tape.keep("moe.out.input", size * received * width, "moe_act", "moe")
     tape.memory("moe.unpermute", "moe", 2 * size * (routed + received) * inner, "moe", ratio=1.0)
@@ -540,9 +544,8 @@ def head_walk(model: ModelSpec, shape: Shape, vocab: Any) -> Walk:
         # fp32 cast, max, exp and sum, normalise: about four passes over fp32 logits (vocabulary-parallel loss).
         tape.memory("head.loss", "loss", 4 * 4 * shape.tokens * local, ratio=0.5)
         payload = shape.tokens * model.hidden * shape.element
-        forward = "all_gather" if shape.sequence_parallel else "broadcast"
         if shape.sequence_parallel:
-            tape.collectives.append(Collective("head.gather", "tensor", forward, payload))
+            tape.collectives.append(Collective("head.gather", "tensor", "all_gather", payload))
         backward = "reduce_scatter" if shape.sequence_parallel else "all_reduce"
         tape.collectives.append(Collective("head.scatter_grad", "tensor", backward, payload, phase="backward"))
     return tape.walk()

@@ -9,7 +9,12 @@ from meshwright.engine.stages import StageClass
 from meshwright.engine.step import Step
 from meshwright.spec.estimate import Certainty, Term, total
 
-_FORMULA = {"attention": "roofline.time", "norm": "roofline.time", "loss": "roofline.time", "embedding": "roofline.time"}
+_FORMULA = {
+    "attention": "roofline.time",
+    "norm": "roofline.time",
+    "loss": "roofline.time",
+    "embedding": "roofline.time",
+}
 COMM = ("tensor", "context", "expert")
 
 
@@ -42,7 +47,7 @@ def time_tree(
     mtp_kind: int,
     schedule: str,
 ) -> Term:
-    """Tree of a step: compute and exposed communication of the slowest stage, bubble, state traffic, optimizer, host."""
+    """Tree of a step: compute and exposed communication of the slowest stage, bubble, states, optimizer, host."""
     forward: dict[str, float] = {}
     backward: dict[str, float] = {}
     comm = dict.fromkeys(COMM, 0.0)

@@ -11,12 +11,20 @@ from meshwright.engine.activations import BlockActivations, every_other_matmul, 
 from meshwright.engine.block import BlockCost, Overlap, Recompute, block_cost
 from meshwright.engine.communication import Network, collective_time, expert_all_to_all_time, network
 from meshwright.engine.kernels import LOW_PRECISION, Rates, rates
-from meshwright.engine.operators import Collective, Shape, Walk, block_input_bytes, block_walk, embedding_walk, head_walk
-from meshwright.engine.placement import Group, place
+from meshwright.engine.operators import (
+    Collective,
+    Shape,
+    Walk,
+    block_input_bytes,
+    block_walk,
+    embedding_walk,
+    head_walk,
+)
+from meshwright.engine.placement import Group
 from meshwright.engine.software import Software, software
 from meshwright.engine.stages import StageClass, stage_classes
 from meshwright.engine.states import padded_vocab, rank_params, state_bytes
-from meshwright.engine.step import GradientTraffic, StageTime, Step, assemble, stage_time
+from meshwright.engine.step import GradientTraffic, Step, assemble, stage_time
 from meshwright.engine.traffic import gradient_traffic
 from meshwright.engine.update import optimizer_seconds
 from meshwright.formulas.moe import busiest_rank
@@ -54,7 +62,9 @@ def setting(model: ModelSpec, cluster: Cluster, job: Job, framework: str, precis
     profile = software(job.software, framework)
     known = constants("kernels", "default")
     r = rates(cluster.accelerator, precision, profile.attention_kernel)
-    return Setting(model, cluster, job, profile, network(cluster), r, known["host_memory_bandwidth"], known["router_spread"])
+    return Setting(
+        model, cluster, job, profile, network(cluster), r, known["host_memory_bandwidth"], known["router_spread"]
+    )
 
 
 def shape_of(s: Setting, strategy: Strategy) -> Shape:
@@ -164,9 +174,7 @@ class Layout(NamedTuple):
 
 def stages_of(model: ModelSpec, strategy: Strategy) -> tuple[StageClass, ...]:
     """Stage classes of the strategy's pipeline, whose degrees must be plain numbers."""
-    return stage_classes(
-        model, strategy.pipeline, strategy.virtual, strategy.layers_per_stage, str(strategy.schedule)
-    )
+    return stage_classes(model, strategy.pipeline, strategy.virtual, strategy.layers_per_stage, str(strategy.schedule))
 
 
 def layout_of(s: Setting, strategy: Strategy, stage: StageClass, groups: dict[str, Group]) -> Layout:

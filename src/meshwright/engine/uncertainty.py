@@ -21,7 +21,8 @@ def step_interval(s: Setting, strategy: Strategy, step: float) -> tuple[float, f
     """90 % band of the step time and the reason for its width.
 
     Bands are ratios measured over predicted, by framework, accelerator generation, dense or mixture of experts, and
-    precision (data/accuracy, made by benchmarks/measured_runs.py). A combination without measured runs gets the widest band known.
+    precision (data/accuracy, made by benchmarks/measured_runs.py). A combination without measured runs gets
+    the band of all runs.
     """
     bands = constants("accuracy", "step-time")
     architecture = s.cluster.accelerator.architecture

@@ -10,7 +10,9 @@ from meshwright.formulas.registry import formula
 NARAYANAN = "Narayanan et al. 2021, arXiv 2104.04473"
 
 
-@formula("pipeline.bubble.1f1b", source=NARAYANAN + ", section 2.2.1", equation="sum_s t_s - max_s t_s = (p - 1)(t_f + t_b)")
+@formula(
+    "pipeline.bubble.1f1b", source=NARAYANAN + ", section 2.2.1", equation="sum_s t_s - max_s t_s = (p - 1)(t_f + t_b)"
+)
 def bubble_1f1b(all_stages: Seconds, slowest: Seconds) -> Seconds:
     """Idle time of the slowest stage under 1F1B or GPipe: the other stages fill and drain the pipe once.
 
@@ -48,7 +50,9 @@ def bubble_interleaved(all_stages: Seconds, slowest: Seconds, chunks: Count) -> 
     return (all_stages - slowest) / chunks
 
 
-@formula("pipeline.bubble.zb_h1", source="Qi et al. 2023, arXiv 2401.10241, table 2", equation="(p - 1)(t_F + t_B - t_W)")
+@formula(
+    "pipeline.bubble.zb_h1", source="Qi et al. 2023, arXiv 2401.10241, table 2", equation="(p - 1)(t_F + t_B - t_W)"
+)
 def bubble_zero_bubble_h1(stages: Count, forward: Seconds, input_grad: Seconds, weight_grad: Seconds) -> Seconds:
     """Idle time of ZB-H1: weight gradients fill the drain.
 
@@ -100,7 +104,9 @@ def bubble_fraction(stages: Count, micro_batches: Count, chunks: Count = 1) -> F
     return (stages - 1) / (chunks * micro_batches)
 
 
-def _zbv(stages: Count, all_stages: Seconds, slowest: Seconds, forward: Seconds, backward: Seconds, chunks: Count) -> Seconds:
+def _zbv(
+    stages: Count, all_stages: Seconds, slowest: Seconds, forward: Seconds, backward: Seconds, chunks: Count
+) -> Seconds:
     """ZB-V has no bubble while t_F = t_B = t_W (arXiv 2405.15362); unequal passes leave their difference."""
     half = backward / 2
     return (stages - 1) * (maximum(forward, half) - forward + maximum(forward, half) - half) / 2

@@ -107,7 +107,7 @@ class ScalePoint:
     efficiency: float | None  # tokens/s/device over the best point's
     exposed_communication: float | None  # share of the step
     bubble: float | None
-    marginal: float | None  # extra tokens/s per extra device, over the base's tokens/s per device
+    marginal: float | None  # extra tokens/s per extra device, over the best point's tokens/s/device
     dollars_per_token: float | None
     reason: Text | None = None
 

@@ -1,4 +1,4 @@
-"""How the work is partitioned. Fields hold ints, or numpy columns of equal length when it stands for many strategies."""
+"""How the work is partitioned. Fields hold ints, or numpy columns of equal length for many strategies at once."""
 
 from __future__ import annotations
 

@@ -59,7 +59,10 @@ def _parameters(text: str) -> dict[str, str]:
         if line[:1] not in ("", " ") and " : " in line:
             left, right = line.split(" : ", 1)
             names = [name.strip() for name in left.split(",")]
-            out.update(dict.fromkeys(names, right.strip()))
+            each = right.split(", ")  # "s, b : sequence length, micro-batch" describes one after the other
+            out.update(
+                zip(names, each, strict=True) if len(each) == len(names) else dict.fromkeys(names, right.strip())
+            )
         elif line.strip():
             out.update({name: f"{out[name]} {line.strip()}" for name in names})
     return out
@@ -116,9 +119,7 @@ def section(id: str, calls: Iterable[Call] = ()) -> Section:
         body.append(Text(N_("used {count} times here; the largest, with the values of this plan:"), count=len(made)))
     elif made:
         body.append(Text(N_("with the values of this plan:")))
-    return Section(
-        title=Text(N_("Formula {id}"), id=id), body=tuple(body), rows=call_rows(made[0]) if made else ()
-    )
+    return Section(title=Text(N_("Formula {id}"), id=id), body=tuple(body), rows=call_rows(made[0]) if made else ())
 
 
 def formula_explanation(id: str, calls: Iterable[Call] = ()) -> Explanation:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +14,8 @@ import numpy.typing as npt
 from meshwright.engine.evaluate import estimate_legal
 from meshwright.engine.memory import stated_error
 from meshwright.engine.placement import describe
-from meshwright.engine.search.rank import (
-    distinct_meshes,
-    fix_for,
-    order,
-    pareto_front,
-    reason_for_rank,
-    reasons,
-    what_next,
-)
+from meshwright.engine.search.rank import distinct_meshes, order, pareto_front
+from meshwright.engine.search.reasons import fix_for, reason_for_rank, reasons, what_next
 from meshwright.engine.search.score import block_table, score
 from meshwright.engine.search.space import (
     Category,
@@ -37,10 +30,11 @@ from meshwright.engine.search.space import (
     strategy_of,
     table,
 )
-from meshwright.engine.timing import setting
+from meshwright.engine.timing import Setting, setting
 from meshwright.messages import N_, Text
 from meshwright.rules.base import RULES, RuleContext
 from meshwright.rules.check import advise, check, hard_mask
+from meshwright.spec.finding import Finding
 from meshwright.spec.plan import FunnelStep, NearMiss, Plan, Problem, Ranked
 from meshwright.spec.strategy import Strategy
 
@@ -103,14 +97,19 @@ def search(problem: Problem, constraints: Constraints, progress: Progress | None
         whole = table(model, cluster, job, framework, constraints, interleaved)
         for schedule in schedules(constraints, interleaved) if len(whole) else ():
             _score_schedule(pool, problem, constraints, s, whole, framework, schedule)
-    columns = [
-        np.concatenate(part) if part else np.empty(0)
-        for part in (pool.group, pool.row, pool.mode, pool.peak, pool.seconds, pool.safe)
-    ]
-    return Columns(pool.groups, *columns), pool
+    whole_numbers = [_joined(part, np.int64) for part in (pool.group, pool.row, pool.mode)]
+    figures = [_joined(part, np.float64) for part in (pool.peak, pool.seconds, pool.safe)]
+    return Columns(pool.groups, *whole_numbers, *figures), pool
 
 
-def _score_schedule(pool: Pool, problem: Problem, c: Constraints, s: object, whole: Table, framework: str, schedule: str) -> None:
+def _joined(parts: list[Any], dtype: type) -> Any:
+    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
+
+
+def _score_schedule(
+    pool: Pool, problem: Problem, c: Constraints, s: Setting, whole: Table, framework: str, schedule: str
+) -> None:
+    """Score one framework under one schedule; blocks are shared by all its categories."""
     model, cluster, job = problem.model, problem.cluster, problem.job
     modes = recomputes(framework, c)
     legal_by: list[tuple[Category, int, npt.NDArray[np.bool_]]] = []
@@ -124,12 +123,14 @@ def _score_schedule(pool: Pool, problem: Problem, c: Constraints, s: object, who
             pool.rejected.update(dict(rejected))
             kept.append(mask)
         legal_by.append((category, size, np.array(kept)))
-    any_legal = np.any([mask.any(axis=0) for _, _, mask in legal_by], axis=0) if legal_by else np.zeros(0, bool)
+    if not legal_by:
+        return
+    any_legal = np.logical_or.reduce([row for _, _, mask in legal_by for row in mask])
     if not any_legal.any():
         return
     rows = whole.rows(any_legal)
     first = strategy_of(rows, legal_by[0][0], legal_by[0][1], modes[0], schedule, job.precision)
-    blocks = block_table(s, first, modes)  # type: ignore[arg-type]
+    blocks = block_table(s, first, modes)
     for category, size, masks in legal_by:
         mask = masks[:, any_legal]
         keep = mask.any(axis=0)
@@ -139,7 +140,7 @@ def _score_schedule(pool: Pool, problem: Problem, c: Constraints, s: object, who
         like = strategy_of(mine, category, size, modes[0], schedule, job.precision)
         pool.groups.append(Group(mine, replace(like, shard=size), modes))
         error = stated_error(like)
-        for scores in score(s, like, blocks._replace(index=blocks.index[keep]), modes):  # type: ignore[arg-type]
+        for scores in score(s, like, blocks._replace(key=blocks.key[keep]), modes):
             allowed = mask[:, keep][scores.mode, scores.row]
             pool.group.append(np.full(int(allowed.sum()), len(pool.groups) - 1))
             pool.row.append(scores.row[allowed])
@@ -175,7 +176,7 @@ def plan(
     pareto = _ranked(problem, columns, distinct_meshes(columns, front, top), front)
     best = ranked[0] if ranked else None
     legal = len(columns.peak)
-    findings = ()
+    findings: tuple[Finding, ...] = ()
     if best:
         context = RuleContext(problem.model, problem.cluster, problem.job, best.strategy, uneven_stages=True)
         findings = check(context) + advise(context, best.estimate)
@@ -194,15 +195,13 @@ def plan(
         funnel=_funnel(pool, legal, int(fits.sum())),
         near_misses=misses,
         placement=describe(problem.cluster, best.strategy) if best else (),
-        reasons=reasons(problem, columns, fits, best) if best else (),
-        next_steps=what_next(problem, columns, best, misses, c),
+        reasons=reasons(columns, fits, best) if best else (),
+        next_steps=what_next(problem, best, misses),
         findings=findings,
     )
 
 
-def _ranked(
-    problem: Problem, columns: Columns, chosen: list[int], front: npt.NDArray[np.int64]
-) -> tuple[Ranked, ...]:
+def _ranked(problem: Problem, columns: Columns, chosen: list[int], front: npt.NDArray[np.int64]) -> tuple[Ranked, ...]:
     on_front = set(front.tolist())
     out: list[Ranked] = []
     for n, index in enumerate(chosen):

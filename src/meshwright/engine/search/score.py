@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +53,7 @@ def distinct(columns: tuple[npt.NDArray[np.int64], ...]) -> tuple[Index, Index]:
 class BlockTable(NamedTuple):
     """Per distinct block key (rows) and recompute mode: what candidates gather."""
 
-    index: Index  # candidate row → block key
+    key: Index  # candidate row → block key
     size: int  # block keys; mode j of key i stands at j·size + i
     forward: tuple[Floats, ...]  # by block kind
     backward: tuple[Floats, ...]
@@ -79,9 +80,7 @@ def block_table(s: Setting, strategy: Strategy, modes: tuple[Mode, ...]) -> Bloc
     keys = _take(strategy, first)
     n, kinds = len(first), len(s.model.blocks)
     groups = place(s.cluster, keys)
-    by_mode = [
-        blocks_of(s, replace(keys, recompute=mode.recompute, recompute_ops=mode.ops), groups) for mode in modes
-    ]
+    by_mode = [blocks_of(s, replace(keys, recompute=mode.recompute, recompute_ops=mode.ops), groups) for mode in modes]
 
     def stack(values: list[Any]) -> Floats:
         return np.concatenate([_column(v, n) for v in values])
@@ -90,7 +89,7 @@ def block_table(s: Setting, strategy: Strategy, modes: tuple[Mode, ...]) -> Bloc
         return tuple(stack([get(b, k) for b in by_mode]) for k in range(kinds))
 
     return BlockTable(
-        index=inverse,
+        key=inverse,
         size=n,
         forward=per_kind(lambda b, k: b.kinds[k].forward),
         backward=per_kind(lambda b, k: b.kinds[k].backward),
@@ -137,7 +136,7 @@ def _runs(column: Index, start: int, stop: int) -> Iterator[tuple[int, int, int]
     """Value, first and last row (exclusive) of every run of equal values in `column[start:stop]`."""
     edges = (np.flatnonzero(np.diff(column[start:stop])) + start + 1).tolist()
     bounds = [start, *edges, stop]
-    for a, b in zip(bounds, bounds[1:], strict=False):
+    for a, b in pairwise(bounds):
         if b > a:
             yield int(column[a]), a, b
 
@@ -174,7 +173,7 @@ def _score_slice(
     row = np.tile(np.arange(n, dtype=np.int64), k)
     mode = np.repeat(np.arange(k, dtype=np.int64), n)
     everyone = _take(strategy, row)
-    block = mode * blocks.size + blocks.index[offset + row]
+    block = mode * blocks.size + blocks.key[offset + row]
     mesh = mesh[row]
     kinds = [
         (f[block], b[block], h[block]) for f, b, h in zip(blocks.forward, blocks.backward, blocks.host, strict=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ Column = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """What the user fixes. Empty means: the planner's whole space for it. A fixed degree may leave the default space."""
+    """What the user fixes; empty leaves the planner's whole space. A fixed degree may lie outside the default space."""
 
     frameworks: tuple[str, ...] = ()
     tensor: tuple[int, ...] = ()
@@ -71,7 +71,7 @@ class Table(NamedTuple):
         """The chosen rows."""
         return Table(*(column[index] for column in self))
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         return len(self.tensor)
 
 
@@ -128,6 +128,13 @@ def expert_degrees(model: ModelSpec, framework: str) -> list[int]:
     return divisors(model.moe.experts)
 
 
+def _expert_tensor_degrees(tensor: int, expert: int, framework: str) -> set[int]:
+    """TP inside experts: the dense degree without EP; with it 1, or in Megatron also the dense degree."""
+    if expert == 1:
+        return {tensor}
+    return {1, tensor} if framework == "megatron" else {1}
+
+
 def _given(fixed: Sequence[int], default: Iterable[int]) -> list[int]:
     return sorted(set(fixed)) if fixed else list(default)
 
@@ -149,14 +156,14 @@ def meshes(
         if constraints.data and d not in constraints.data:
             continue
         for e in experts:
-            for et in _given(constraints.expert_tensor, {1, t} if e > 1 and framework == "megatron" else {t if e == 1 else 1}):
+            for et in _given(constraints.expert_tensor, _expert_tensor_degrees(t, e, framework)):
                 if e == 1 or (d * c * t) % (e * et) == 0:
                     rows.append((t, c, p, e, et, d))
     return np.array(rows, dtype=np.int64).reshape(-1, 6)
 
 
 def virtual_degrees(layers: int, pipeline: int, constraints: Constraints) -> list[int]:
-    """Chunks per rank: 1, and every count that leaves a chunk at least one layer (dividing evenly, or up to 4 unevenly)."""
+    """Chunks per rank: 1, every count that divides the layers evenly, and up to 4 unevenly."""
     if constraints.virtual:
         return sorted(set(constraints.virtual))
     if pipeline == 1:
@@ -176,7 +183,7 @@ def micro_batches_for(job: Job, data: int, constraints: Constraints) -> list[int
 def table(
     model: ModelSpec, cluster: Cluster, job: Job, framework: str, constraints: Constraints, interleaved: bool
 ) -> Table:
-    """All candidates of a framework with one chunk per rank, or with several (`interleaved`), sorted by (PP, chunks)."""
+    """Candidates of a framework with one chunk per rank, or several (`interleaved`), sorted by (PP, chunks)."""
     base = meshes(model, cluster, job, framework, constraints)
     by_pipeline = {int(p): virtual_degrees(model.layers, int(p), constraints) for p in np.unique(base[:, 2])}
     by_data = {int(d): micro_batches_for(job, int(d), constraints) for d in np.unique(base[:, 5])}
@@ -195,7 +202,7 @@ def table(
 def categories(
     model: ModelSpec, cluster: Cluster, job: Job, framework: str, constraints: Constraints
 ) -> list[tuple[Category, int]]:
-    """Sharding and offload choices of a framework, each with the size of its sharding group (0: all of the data group)."""
+    """Sharding and offload choices of a framework, with the size of the sharding group (0: the data group)."""
     default = {
         "megatron": ("none", "zero1"),
         "fsdp": ("zero2", "zero3"),
@@ -244,9 +251,7 @@ def schedules(constraints: Constraints, interleaved: bool) -> tuple[str, ...]:
     return ("interleaved",) if interleaved else ("1f1b",)
 
 
-def strategy_of(
-    t: Table, category: Category, size: int, mode: Mode, schedule: str, precision: str
-) -> Strategy:
+def strategy_of(t: Table, category: Category, size: int, mode: Mode, schedule: str, precision: str) -> Strategy:
     """The strategies of a table as one record of columns."""
     return Strategy(
         framework=category.framework,
@@ -272,8 +277,8 @@ def strategy_of(
 
 def one(t: Table, row: int, like: Strategy) -> Strategy:
     """Row `row` of a table as a strategy of plain numbers; categories are those of `like`."""
-    values = {name: int(column[row]) for name, column in zip(Table._fields, t, strict=True)}
-    plain = {
+    values: dict[str, Any] = {name: int(column[row]) for name, column in zip(Table._fields, t, strict=True)}
+    plain: dict[str, Any] = {
         "framework": like.framework, "sharding": like.sharding, "shard": like.shard, "schedule": like.schedule,
         "recompute": like.recompute, "recompute_ops": like.recompute_ops, "offload": like.offload,
         "precision": like.precision, "overlap_expert": like.overlap_expert,
