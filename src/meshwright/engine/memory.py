@@ -453,7 +453,7 @@ _TERMS: dict[str, tuple[Certainty, str, str]] = {
     "optimizer": ("exact", "memory.states.zero3", "states"),
     "activations": ("modelled", "memory.activations.total", "activations"),
     "end_activations": ("modelled", "memory.activations.ends", "activations"),
-    "recompute": ("modelled", "memory.activations.full", "activations"),
+    "recompute": ("modelled", "", "activations"),
     "logits": ("modelled", "memory.logits.loss", "activations"),
     "gathered_units": ("modelled", "memory.buffers.fsdp_forward", "buffers"),
     "gradient_units": ("modelled", "memory.buffers.fsdp_backward", "buffers"),
@@ -465,7 +465,7 @@ _TERMS: dict[str, tuple[Certainty, str, str]] = {
     "optimizer_temporaries": ("modelled", "memory.temporaries.foreach", "buffers"),
     "low_precision_weights": ("modelled", "memory.states.unsharded", "states"),
     "staging": ("modelled", "memory.states.unsharded", "buffers"),
-    "workspace": ("modelled", "memory.context", "buffers"),
+    "workspace": ("modelled", "", "buffers"),
 }
 
 

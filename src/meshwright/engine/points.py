@@ -229,4 +229,3 @@ def as_points(found: Sequence[Found]) -> tuple[ScalePoint, ...]:
             )
         )
     return tuple(out)
-

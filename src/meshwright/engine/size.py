@@ -119,7 +119,7 @@ def _least_devices(problem: Problem, tokens: float, deadline: float | None) -> i
     """Fewer devices than this miss the deadline even at the peak rate of the datasheet."""
     if deadline is None:
         return 1
-    flops = model_flops_per_token(problem.model, problem.job.seq_len, "causal").training * tokens
+    flops = model_flops_per_token(problem.model, problem.job.seq_len, masking="causal").training * tokens
     peak = dense_peak(problem.cluster.accelerator, peak_dtype(problem.job.precision))
     return math.ceil(flops / (peak * deadline * SECONDS_PER_DAY))
 

@@ -66,20 +66,20 @@ def time_tree(
     if again:
         passes.append(Term("recompute", again, "s", "modelled", "roofline.matmul.time"))
     fitted: Certainty = "fitted"
-    schedule_formula = {"1f1b": "1f1b", "gpipe": "1f1b", "zb-h1": "zb_h1", "zbv": "zb_h1"}.get(schedule, schedule)
+    schedule_formula = {"gpipe": "1f1b", "zb-h1": "zb_h1"}.get(schedule, schedule)
     leaves = [
         total("compute", "s", tuple(passes)),
-        Term("tensor_comm", comm["tensor"], "s", fitted, "comm.time"),
-        Term("context_comm", comm["context"], "s", fitted, "comm.time"),
-        Term("expert_comm", comm["expert"], "s", fitted, "comm.all_to_all"),
-        Term("pipeline_comm", step.pipeline_comm, "s", fitted, "comm.time"),
+        Term("tensor_comm", comm["tensor"], "s", fitted, "comm.pipelined"),
+        Term("context_comm", comm["context"], "s", fitted, "comm.pipelined"),
+        Term("expert_comm", comm["expert"], "s", fitted, "moe.all_to_all"),
+        Term("pipeline_comm", step.pipeline_comm, "s", fitted, "comm.pipelined"),
         Term("bubble", step.bubble, "s", "modelled", f"pipeline.bubble.{schedule_formula}"),
         total(
             "data_comm",
             "s",
             (
-                Term("param_gather", step.param_gather, "s", fitted, "comm.time"),
-                Term("grad_reduce", step.grad_reduce, "s", fitted, "comm.time"),
+                Term("param_gather", step.param_gather, "s", fitted, "comm.pipelined"),
+                Term("grad_reduce", step.grad_reduce, "s", fitted, "comm.pipelined"),
                 Term("contention", step.contention, "s", "assumed", ""),
             ),
         ),

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from meshwright.catalog.constants import constants
 from meshwright.engine.activations import BlockActivations, every_other_matmul, recompute_groups, stored_and_transient
 from meshwright.engine.block import BlockCost, Overlap, Recompute, block_cost
@@ -180,7 +182,7 @@ def stages_of(model: ModelSpec, strategy: Strategy) -> tuple[StageClass, ...]:
 def layout_of(s: Setting, strategy: Strategy, stage: StageClass, groups: dict[str, Group]) -> Layout:
     """State traffic and optimizer time of one stage class."""
     params = rank_params(s.model, strategy, stage)
-    hybrid = not (isinstance(strategy.shard, int) and strategy.shard == 0)
+    hybrid = bool(np.any(strategy.shard))
     traffic = gradient_traffic(
         s.network,
         groups,

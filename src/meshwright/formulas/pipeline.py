@@ -104,12 +104,30 @@ def bubble_fraction(stages: Count, micro_batches: Count, chunks: Count = 1) -> F
     return (stages - 1) / (chunks * micro_batches)
 
 
-def _zbv(
-    stages: Count, all_stages: Seconds, slowest: Seconds, forward: Seconds, backward: Seconds, chunks: Count
-) -> Seconds:
-    """ZB-V has no bubble while t_F = t_B = t_W (arXiv 2405.15362); unequal passes leave their difference."""
-    half = backward / 2
-    return (stages - 1) * (maximum(forward, half) - forward + maximum(forward, half) - half) / 2
+@formula(
+    "pipeline.bubble.zbv",
+    source="Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
+    equation="(p - 1)(max(t_F, t_B, t_W) - t_F + max(t_F, t_B, t_W) - t_W) / 2",
+)
+def bubble_zbv(stages: Count, forward: Seconds, input_grad: Seconds, weight_grad: Seconds) -> Seconds:
+    """Idle time of ZB-V: none while the three passes take equally long, else what they differ by.
+
+    Parameters
+    ----------
+    stages : pipeline stages p. [1]
+    forward, input_grad, weight_grad : one micro-batch on one stage. [s]
+
+    Notes
+    -----
+    Ignores: sends. The factor for unequal passes is a model, not the paper's.
+
+    Examples
+    --------
+    >>> bubble_zbv(8, 1.0, 1.0, 1.0)
+    0.0
+    """
+    longest = maximum(forward, maximum(input_grad, weight_grad))
+    return (stages - 1) * (longest - forward + longest - weight_grad) / 2
 
 
 SCHEDULE_BUBBLE: dict[str, Callable[..., Seconds]] = {
@@ -117,6 +135,6 @@ SCHEDULE_BUBBLE: dict[str, Callable[..., Seconds]] = {
     "gpipe": lambda p, total, slow, f, b, v: bubble_1f1b(total, slow),
     "interleaved": lambda p, total, slow, f, b, v: bubble_interleaved(total, slow, v),
     "zb-h1": lambda p, total, slow, f, b, v: bubble_zero_bubble_h1(p, f, b / 2, b / 2),
-    "zbv": _zbv,
+    "zbv": lambda p, total, slow, f, b, v: bubble_zbv(p, f, b / 2, b / 2),
     "dualpipe": lambda p, total, slow, f, b, v: bubble_dualpipe(p, f + b, b, b / 2),
 }

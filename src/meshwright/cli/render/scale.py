@@ -27,33 +27,22 @@ def draw(scaling: Scaling, view: View) -> Iterable[Any]:
 
 
 def picture(scaling: Scaling, view: View) -> Iterable[Any]:
-    """Tokens per second against devices, with the line that perfect scaling would follow and the knee."""
-    if view.plain:
+    """What a device does, and what a further one adds, against their number: the curve that ends the argument."""
+    works = [(float(p.devices), p.efficiency) for p in scaling.points if p.efficiency is not None]
+    adds = [(float(p.devices), max(0.0, min(p.marginal, 1.0))) for p in scaling.points if p.marginal is not None]
+    if view.plain or len(works) < 2:
         return
-    feasible = [p for p in scaling.points if p.estimate is not None]
-    if len(feasible) < 2:
-        return
-    values = [(float(p.devices), p.estimate.tokens_per_second) for p in feasible if p.estimate]
-    first_x, first_y = values[0]
-    ideal = [(x, first_y * x / first_x) for x, _ in values]
-    lines = chart.curve(
-        values,
-        ideal,
-        width=min(72, view.width - 20),
-        height=14,
-        mark=None if scaling.knee is None else float(scaling.knee),
-        y_label=say(N_("tokens per second (● this run, · if every device counted fully, ┆ the knee)")),
-        show_x=[(x, f"{int(x):,}") for x, _ in values],
-        show_y=[(values[0][1], show_count(round(values[0][1]))), (values[-1][1], show_count(round(values[-1][1]))),
-                (ideal[-1][1], show_count(round(ideal[-1][1])))],
-    )  # fmt: skip
-    yield parts.line("")
-    for text in lines:
+    x = chart.Axis([(n, f"{int(n):,}") for n, _ in works], works[0][0], works[-1][0])
+    y = chart.Axis([(s, show_percent(s, 0)) for s in (0.0, 0.25, 0.5, 0.75, 1.0)], 0.0, 1.0, logarithmic=False)
+    yield parts.heading(say(N_("What a device does (●), and what one more adds (○), in % of the best")))
+    signs = (chart.Curve(adds, "○", "·"), chart.Curve(works, "●", "•"))
+    mark = None if scaling.knee is None else float(scaling.knee)
+    for text in chart.curves(signs, x, y, width=min(72, view.width - 12), height=13, mark=mark):
         yield parts.line(text)
     if scaling.knee is not None:
         yield parts.line(
             say(
-                N_("beyond {knee} devices more devices buy little: {binds}"),
+                N_("┆ beyond {knee} devices more devices buy little: {binds}"),
                 knee=f"{scaling.knee:,}",
                 binds=label(scaling.binds),
             ),

@@ -43,18 +43,14 @@ def _chart(sizing: Sizing, view: View) -> Iterable[Any]:
         return
     first_x, first_d = values[0]
     ideal = [(x, first_d * first_x / x) for x, _ in values]
-    lines = chart.curve(
-        values,
-        ideal,
-        width=min(72, view.width - 20),
-        height=10,
-        mark=None if sizing.devices is None else float(sizing.devices),
-        y_label=say(N_("days (● this run, · if every device counted fully, ┆ the answer)")),
-        show_x=[(x, f"{int(x):,}") for x, _ in values],
-        show_y=[(values[0][1], f"{values[0][1]:,.1f}"), (values[-1][1], f"{values[-1][1]:,.1f}")],
-    )
-    yield parts.line("")
-    for text in lines:
+    lowest, highest = min(d for _, d in (*values, *ideal)), max(d for _, d in (*values, *ideal))
+    shown = [(values[0][1], f"{values[0][1]:,.1f}"), (values[-1][1], f"{values[-1][1]:,.1f}")]
+    x = chart.Axis([(n, f"{int(n):,}") for n, _ in values], values[0][0], values[-1][0])
+    y = chart.Axis(shown, lowest, highest)
+    yield parts.heading(say(N_("Days (●; · if every device counted fully; ┆ the answer)")))
+    signs = (chart.Curve(ideal, "·", "·"), chart.Curve(values, "●", "•"))
+    mark = None if sizing.devices is None else float(sizing.devices)
+    for text in chart.curves(signs, x, y, width=min(72, view.width - 16), height=10, mark=mark):
         yield parts.line(text)
 
 

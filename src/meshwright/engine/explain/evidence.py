@@ -228,7 +228,7 @@ def _collectives(case: Case, term: Term) -> Evidence:
         for c in walk.collectives:
             if c.group in wanted:
                 _, before = found.get(c.name, (c, 0.0))
-                found[c.name] = (c, before + runs * c.count)
+                found[c.name] = (c, before + runs)
     body, rows = [_placed(case, wanted[0])], []
     calls: list[Call] = []
     for c, times in sorted(found.values(), key=lambda item: -float(item[0].payload) * item[1]):

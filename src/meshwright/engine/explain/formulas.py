@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
 import tomllib
 import typing
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import meshwright.formulas
 from meshwright.catalog.concepts import CardText
 from meshwright.engine.explain.words import Row, plain
 from meshwright.formulas.numeric import Unit
@@ -23,6 +26,10 @@ _SHOWN_UNIT = {
     "dollar": "$", "second / byte ** 0.5": "s/√B",
 }  # fmt: skip
 _HEADS = ("Parameters", "Notes", "References", "Examples", "Returns")
+
+
+for _module in pkgutil.iter_modules(meshwright.formulas.__path__):  # each registers its formulas
+    importlib.import_module(f"meshwright.formulas.{_module.name}")
 
 
 @dataclass(frozen=True, slots=True)

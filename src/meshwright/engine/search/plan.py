@@ -80,8 +80,7 @@ class Columns(NamedTuple):
     def strategy(self, index: int) -> Strategy:
         """Candidate `index` as a strategy of plain numbers."""
         g = self.groups[int(self.group[index])]
-        mode = g.modes[int(self.mode[index])]
-        return one(g.table, int(self.row[index]), replace(g.like, recompute=mode.recompute, recompute_ops=mode.ops))
+        return one(g.like, int(self.row[index]), g.modes[int(self.mode[index])])
 
 
 def search(problem: Problem, constraints: Constraints, progress: Progress | None = None) -> tuple[Columns, Pool]:
@@ -112,9 +111,9 @@ def _score_schedule(
     """Score one framework under one schedule; blocks are shared by all its categories."""
     model, cluster, job = problem.model, problem.cluster, problem.job
     modes = recomputes(framework, c)
-    legal_by: list[tuple[Category, int, npt.NDArray[np.bool_]]] = []
-    for category, size in categories(model, cluster, job, framework, c):
-        columns = strategy_of(whole, category, size, modes[0], schedule, job.precision)
+    legal_by: list[tuple[Category, npt.NDArray[np.bool_]]] = []
+    for category in categories(model, cluster, job, framework, c):
+        columns = strategy_of(whole, category, modes[0], schedule, job.precision)
         pool.candidates += len(whole) * len(modes)
         kept = []
         for mode in modes:
@@ -122,23 +121,23 @@ def _score_schedule(
             mask, rejected = hard_mask(context)
             pool.rejected.update(dict(rejected))
             kept.append(mask)
-        legal_by.append((category, size, np.array(kept)))
+        legal_by.append((category, np.array(kept)))
     if not legal_by:
         return
-    any_legal = np.logical_or.reduce([row for _, _, mask in legal_by for row in mask])
+    any_legal = np.asarray(np.concatenate([mask for _, mask in legal_by]).any(axis=0), dtype=bool)
     if not any_legal.any():
         return
     rows = whole.rows(any_legal)
-    first = strategy_of(rows, legal_by[0][0], legal_by[0][1], modes[0], schedule, job.precision)
+    first = strategy_of(rows, legal_by[0][0], modes[0], schedule, job.precision)
     blocks = block_table(s, first, modes)
-    for category, size, masks in legal_by:
+    for category, masks in legal_by:
         mask = masks[:, any_legal]
         keep = mask.any(axis=0)
         if not keep.any():
             continue
         mine = rows.rows(keep)
-        like = strategy_of(mine, category, size, modes[0], schedule, job.precision)
-        pool.groups.append(Group(mine, replace(like, shard=size), modes))
+        like = strategy_of(mine, category, modes[0], schedule, job.precision)
+        pool.groups.append(Group(mine, like, modes))
         error = stated_error(like)
         for scores in score(s, like, blocks._replace(key=blocks.key[keep]), modes):
             allowed = mask[:, keep][scores.mode, scores.row]

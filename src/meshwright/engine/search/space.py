@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.engine.kernels import LOW_PRECISION
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.job import Job
 from meshwright.spec.model import Attention, ModelSpec, MultiLatentAttention
@@ -47,12 +46,17 @@ class Constraints:
 
 
 class Category(NamedTuple):
-    """The plain (not numeric) choices of a group of candidates."""
+    """The plain (not numeric) choices of a group of candidates.
+
+    States are sharded over the whole data group, or (hybrid) over `shard` ranks, or over the ranks of the group that
+    lie in `span` consecutive devices: a node, a rack, a TPU slice.
+    """
 
     framework: str
     sharding: str
-    hybrid: bool
     offload: str
+    shard: int = 0
+    span: int = 0
 
 
 class Table(NamedTuple):
@@ -201,8 +205,8 @@ def table(
 
 def categories(
     model: ModelSpec, cluster: Cluster, job: Job, framework: str, constraints: Constraints
-) -> list[tuple[Category, int]]:
-    """Sharding and offload choices of a framework, with the size of the sharding group (0: the data group)."""
+) -> list[Category]:
+    """Sharding and offload choices of a framework."""
     default = {
         "megatron": ("none", "zero1"),
         "fsdp": ("zero2", "zero3"),
@@ -210,14 +214,21 @@ def categories(
         "jax": ("zero3",),
     }[framework]
     shardings = constraints.sharding or default
-    sizes = constraints.shard or ((0, cluster.domain_size) if framework in ("fsdp", "deepspeed") else (0,))
     offloads = constraints.offload or (("none", "optimizer") if framework == "deepspeed" else ("none",))
-    out = []
-    for sharding, size, offload in itertools.product(shardings, sizes, offloads):
-        if size and (sharding != "zero3" or size >= cluster.devices):
-            continue
-        out.append((Category(framework, sharding, size > 0, offload), size))
-    return out
+    hybrids = [(size, 0) for size in constraints.shard] or [(0, 0), *_spans(cluster, framework)]
+    return [
+        Category(framework, sharding, offload, shard, span)
+        for sharding, (shard, span), offload in itertools.product(shardings, hybrids, offloads)
+        if sharding == "zero3" or not (shard or span)
+    ]
+
+
+def _spans(cluster: Cluster, framework: str) -> list[tuple[int, int]]:
+    """Hybrid sharding tried by default: inside a scale-up domain (FSDP, DeepSpeed) or inside a slice (JAX)."""
+    if cluster.devices <= cluster.domain_size:
+        return []
+    slices = framework == "jax" and cluster.slices > 1
+    return [(0, cluster.domain_size)] if slices or framework in ("fsdp", "deepspeed") else []
 
 
 class Mode(NamedTuple):
@@ -232,12 +243,12 @@ LIGHT_OPS = ("layernorm", "mla_up_proj", "mlp_act", "moe_act")
 
 
 def recomputes(framework: str, constraints: Constraints) -> tuple[Mode, ...]:
-    """Recompute modes tried; Megatron's selective mode by attention core and by light operators."""
+    """Recompute modes tried; where operators can be named, `selective` by attention core and by light operators."""
     out = []
     for name in constraints.recompute or ("none", "selective", "full"):
         if name == "selective" and constraints.recompute_ops:
             out.append(Mode(name, constraints.recompute_ops))
-        elif name == "selective" and framework == "megatron":
+        elif name == "selective" and framework in ("megatron", "jax"):
             out += [Mode(name), Mode(name, LIGHT_OPS)]
         else:
             out.append(Mode(name))
@@ -251,8 +262,11 @@ def schedules(constraints: Constraints, interleaved: bool) -> tuple[str, ...]:
     return ("interleaved",) if interleaved else ("1f1b",)
 
 
-def strategy_of(t: Table, category: Category, size: int, mode: Mode, schedule: str, precision: str) -> Strategy:
+def strategy_of(t: Table, category: Category, mode: Mode, schedule: str, precision: str) -> Strategy:
     """The strategies of a table as one record of columns."""
+    shard = np.full(len(t), category.shard, dtype=np.int64)
+    if category.span:
+        shard = np.maximum(category.span // t.tensor, 1)
     return Strategy(
         framework=category.framework,
         data=t.data,
@@ -263,7 +277,7 @@ def strategy_of(t: Table, category: Category, size: int, mode: Mode, schedule: s
         expert=t.expert,
         expert_tensor=t.expert_tensor,
         sharding=category.sharding,
-        shard=np.full(len(t), size, dtype=np.int64),
+        shard=shard,
         sequence_parallel=True,
         micro_batch=t.micro_batch,
         schedule=schedule,
@@ -271,17 +285,21 @@ def strategy_of(t: Table, category: Category, size: int, mode: Mode, schedule: s
         recompute_ops=mode.ops,
         offload=category.offload,
         precision=precision,
-        overlap_expert=precision in LOW_PRECISION or category.framework == "megatron",
+        overlap_expert=category.framework == "megatron",  # its 1F1B hides the all-to-all of one micro-batch in the next
     )
 
 
-def one(t: Table, row: int, like: Strategy) -> Strategy:
-    """Row `row` of a table as a strategy of plain numbers; categories are those of `like`."""
-    values: dict[str, Any] = {name: int(column[row]) for name, column in zip(Table._fields, t, strict=True)}
-    plain: dict[str, Any] = {
-        "framework": like.framework, "sharding": like.sharding, "shard": like.shard, "schedule": like.schedule,
-        "recompute": like.recompute, "recompute_ops": like.recompute_ops, "offload": like.offload,
-        "precision": like.precision, "overlap_expert": like.overlap_expert,
-        "sequence_parallel": values["tensor"] > 1,
-    }  # fmt: skip
-    return Strategy(**values, **plain)
+def one(columns: Strategy, row: int, mode: Mode) -> Strategy:
+    """Row `row` of a record of columns as a strategy of plain numbers, under a recompute mode."""
+    values: dict[str, Any] = {name: int(getattr(columns, name)[row]) for name in (*Table._fields, "shard")}
+    whole = values["data"] * values["context"]
+    if values["shard"] >= whole:
+        values["shard"] = 0
+    return replace(
+        columns,
+        **values,
+        recompute=mode.recompute,
+        recompute_ops=mode.ops,
+        sequence_parallel=values["tensor"] > 1,
+        overlap_expert=columns.overlap_expert and values["expert"] > 1,
+    )
