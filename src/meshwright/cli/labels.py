@@ -46,6 +46,7 @@ def goal(name: str) -> str:
 # Names that the glossary lacks, or has for another use.
 WORDS: dict[str, str] = {
     "memory": N_("memory"),
+    "concept": N_("concept"),
     "accelerators": N_("accelerators"),
     "models": N_("models"),
     "clusters": N_("clusters"),

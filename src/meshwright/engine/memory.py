@@ -398,15 +398,23 @@ class FixedSums(NamedTuple):
     backward_end: Any
     gradients: Any
     context: Any
+    host: Any  # of one host at its peak; 0 where nothing is offloaded
 
 
-def fixed_sums(fixed: Fixed) -> FixedSums:
+def fixed_sums(x: Setting, fixed: Fixed) -> FixedSums:
     """Fold `Fixed` into sums."""
     sums = {name: sum(parts.values()) for name, parts in fixed.alive.items()}
     still = sums["load"]
     for name in ("initialise", "optimizer", "checkpoint"):
         still = maximum(still, sums[name])
-    return FixedSums(still, sums["forward"], sums["backward"], sums["backward_end"], fixed.gradients, fixed.context)
+    host: Any = 0.0
+    if x.strategy.offload != "none":
+        ranks = minimum(x.cluster.node_size, x.cluster.devices)
+        on_host = _host(x, fixed, {"moved": 0.0})
+        host = ranks * maximum(maximum(on_host["steady"], on_host["initialise"]), on_host["checkpoint"])
+    return FixedSums(
+        still, sums["forward"], sums["backward"], sums["backward_end"], fixed.gradients, fixed.context, host
+    )
 
 
 def peak_from_sums(x: Setting, sums: FixedSums, blocks: BlockActivations) -> Any:
@@ -430,7 +438,8 @@ def _host(x: Setting, fixed: Fixed, act: Mapping[str, Any]) -> dict[str, Any]:
         steady = steady + 2.0 * x.stack.bucket_elements  # pinned staging of one 16-bit bucket
     whole = x.strategy.framework == "deepspeed" and x.strategy.sharding != "zero3"
     build = f.host_initialise(fixed.params.total, 1, 0.0) if whole and moved else 0.0
-    staged = states["main_parameters"] + states["optimizer"] + states["parameters"]
+    # States that live on the host are written from where they are; those on the device are copied out first.
+    staged = sum(states[k] for k in ("main_parameters", "optimizer", "parameters") if k not in moved)
     return {
         "offloaded": sum(moved.values()) + act["moved"],
         "steady": steady,

@@ -15,7 +15,7 @@ from meshwright.engine.evaluate import estimate_legal
 from meshwright.engine.kernels import LOW_PRECISION
 from meshwright.engine.params import model_params
 from meshwright.engine.search.plan import Pool, search
-from meshwright.engine.search.rank import order
+from meshwright.engine.search.rank import fitting, order
 from meshwright.engine.search.space import (
     Constraints,
     context_degrees,
@@ -64,8 +64,7 @@ def best_at(problem: Problem, devices: int, batch: int, constraints: Constraints
     if not len(columns.peak):
         return Found(devices, batch, None, *_nothing_legal(pool, devices, batch))
     capacity = here.cluster.accelerator.memory_usable_bytes * constraints.max_memory_fraction
-    safe, bare = columns.safe <= capacity, columns.peak <= capacity
-    fits = safe if safe.any() else bare
+    fits = fitting(here, columns, constraints.max_memory_fraction)
     if not fits.any():
         reason = Text(
             N_("the smallest of {legal} legal strategies needs {need} GiB a device, and {have} GiB can be used"),
@@ -96,19 +95,23 @@ def _too_small(problem: Problem, constraints: Constraints) -> Text | None:
 
 
 def _nothing_legal(pool: Pool, devices: int, batch: int) -> tuple[str, Text]:
-    """The rule that removed most of what the divisibility of the model had left."""
+    """The rule that removed most of what the divisibility of the model had left, and the one that removed most."""
     if not pool.candidates:
-        return SPACE, Text(N_("no mesh of the space that is searched fills {devices} devices"), devices=devices)
+        return SPACE, Text(N_("no mesh of the space that is searched fills {devices} devices"), devices=f"{devices:,}")
     last = {code: n for code, n in pool.rejected.items() if RULES[code].stage != "mesh"} or dict(pool.rejected)
     code = max(last, key=lambda c: (last[c], c))
-    if RULES[code].stage == "batch":
-        return BATCH, Text(
-            N_("a global batch of {batch} sequences cannot be split over {devices} devices ({code})"),
-            batch=f"{batch:,}",
-            devices=f"{devices:,}",
-            code=code,
-        )
-    return code, Text(N_("no legal strategy; {code} rejects most: {title}"), code=code, title=RULES[code].title)
+    if RULES[code].stage != "batch":
+        return code, Text(N_("no legal strategy; {code} rejects most: {title}"), code=code, title=RULES[code].title)
+    most = max(pool.rejected, key=lambda c: (pool.rejected[c], c))
+    values = {"batch": f"{batch:,}", "devices": f"{devices:,}", "code": code}
+    if RULES[most].stage == "batch":
+        text = N_("a global batch of {batch} sequences cannot be split over {devices} devices ({code})")
+        return BATCH, Text(text, **values)
+    text = N_(
+        "a global batch of {batch} sequences cannot be split over {devices} devices ({code}) by the few meshes that"
+        " {other} leaves: {title}"
+    )
+    return BATCH, Text(text, other=most, title=RULES[most].title, **values)
 
 
 # ------------------------------------------------------------------------------------------------ counts
@@ -149,17 +152,23 @@ def _exists(cluster: Cluster, devices: int) -> bool:
     return True
 
 
+def usual(ways: Mapping[int, int], window: Sequence[int]) -> list[int]:
+    """Counts of a window that can be partitioned in many ways: throughput is close to monotone over them."""
+    most = max((ways[n] for n in window), default=0)
+    return [n for n in window if ways[n] * 2 >= most]
+
+
 def rungs(ways: Mapping[int, int], unit: int) -> list[int]:
-    """From feasible counts the first, the last, and one for each doubling of `unit`.
+    """From feasible counts one for each doubling of `unit`, and the last that can be partitioned in many ways.
 
     The power of two where it is feasible, else the count that can be partitioned in most ways.
     """
     counts = list(ways)
     if not counts:
         return []
-    out = {counts[0], counts[-1]}
-    step = unit
-    while step < counts[-1]:
+    out = set(usual(ways, [n for n in counts if n > counts[-1] / 2])[-1:])
+    step = min(unit, counts[0])
+    while step <= counts[-1]:
         inside = [n for n in counts if step <= n < 2 * step]
         if inside:
             out.add(step if step in ways else max(inside, key=lambda n: (ways[n], -n)))

@@ -11,7 +11,7 @@ from meshwright.catalog.clusters import ONE_NODE
 from meshwright.engine.evaluate import SECONDS_PER_DAY, peak_dtype
 from meshwright.engine.flops import model_flops_per_token
 from meshwright.engine.kernels import dense_peak
-from meshwright.engine.points import Found, as_points, best_at, dollars_per_token, feasible_counts, rungs
+from meshwright.engine.points import Found, as_points, best_at, dollars_per_token, feasible_counts, rungs, usual
 from meshwright.engine.search.space import Constraints
 from meshwright.errors import UsageError
 from meshwright.messages import N_, Text
@@ -136,7 +136,10 @@ def _search(hunt: _Hunt, least: int, limit: int, goal: Goal) -> int | None:
     below = least - 1
     for rung in ladder:
         if hunt.meets(rung):
-            return _fewest_between(hunt, ways, below, rung)
+            answer = _fewest_between(hunt, ways, below, rung)
+            if hunt.deadline is None:
+                _up_to_budget(hunt, [n for n in ladder if n > rung])
+            return answer
         below = rung
     fastest = max(hunt.works(), key=lambda x: x[1].tokens_per_second, default=None)
     return _any_beside(hunt, ways, fastest[0]) if fastest else None
@@ -145,24 +148,29 @@ def _search(hunt: _Hunt, least: int, limit: int, goal: Goal) -> int | None:
 def _fewest_between(hunt: _Hunt, ways: Mapping[int, int], below: int, meets: int) -> int:
     """The least count above `below` that meets the limits, `meets` being one that does."""
     window = [n for n in ways if below < n < meets and _may_meet(hunt, n)]
-    usual = _usual(ways, window)
-    low, high = 0, len(usual)  # usual[high] meets (or `meets` does, at the end)
+    even = usual(ways, window)
+    low, high = 0, len(even)  # even[high] meets the limits, or `meets` does where high is past the end
     while low < high:
         middle = (low + high) // 2
-        if hunt.meets(usual[middle]):
+        if hunt.meets(even[middle]):
             high = middle
         else:
             low = middle + 1
-    answer = usual[high] if high < len(usual) else meets
-    missed = 0
-    for n in reversed([n for n in window if n < answer]):
-        if missed == NEIGHBOURS or not _may_meet(hunt, n):
-            break
+    answer = even[high] if high < len(even) else meets
+    left = NEIGHBOURS
+    while left and (untried := [n for n in window if n < answer and n not in hunt.tried and _may_meet(hunt, n)]):
+        n = max(untried, key=lambda n: (ways[n], n))
+        left -= 1
         if hunt.meets(n):
-            answer, missed = n, 0
-        else:
-            missed += 1
-    return answer
+            answer, left = n, NEIGHBOURS
+    return min(n for n in hunt.tried if hunt.meets(n))
+
+
+def _up_to_budget(hunt: _Hunt, ladder: list[int]) -> None:
+    """Try larger counts until they are too dear: without a deadline the answer should show what they would do."""
+    for rung in ladder:
+        if hunt.at(rung).estimate is not None and not hunt.meets(rung):
+            return
 
 
 def _may_meet(hunt: _Hunt, devices: int) -> bool:
@@ -173,15 +181,9 @@ def _may_meet(hunt: _Hunt, devices: int) -> bool:
     return hunt.tokens / (max(rates) * SLACK * devices) / SECONDS_PER_DAY <= hunt.deadline
 
 
-def _usual(ways: Mapping[int, int], window: list[int]) -> list[int]:
-    """Counts of a window that can be partitioned in many ways: throughput is close to monotone over them."""
-    most = max((ways[n] for n in window), default=0)
-    return [n for n in window if ways[n] * 4 >= most]
-
-
 def _any_beside(hunt: _Hunt, ways: Mapping[int, int], centre: int) -> int | None:
     """A count beside the fastest rung that meets the limits, where no rung does."""
-    near = sorted(_usual(ways, [n for n in ways if centre / 2 < n < centre * 2]), key=lambda n: abs(n - centre))
+    near = sorted(usual(ways, [n for n in ways if centre / 2 < n < centre * 2]), key=lambda n: abs(n - centre))
     return min((n for n in near[:NEIGHBOURS] if hunt.meets(n)), default=None)
 
 
@@ -201,7 +203,7 @@ def _cheapest(hunt: _Hunt, ways: Mapping[int, int], ladder: list[int]) -> int | 
     done = sorted(hunt.tried)
     below = max((n for n in done if n < best), default=0)
     above = min((n for n in done if n > best), default=best)
-    between = _usual(ways, [n for n in ways if below < n < above and n != best])
+    between = usual(ways, [n for n in ways if below < n < above and n != best])
     step = max(1, math.ceil(len(between) / (2 * NEIGHBOURS)))
     for n in between[::step]:
         hunt.at(n)
@@ -256,7 +258,7 @@ def _answer(hunt: _Hunt, devices: int, goal: Goal) -> Text:
         "low": f"{days * e.step_interval[0] / e.step_seconds:,.1f}",
         "high": f"{days * e.step_interval[1] / e.step_seconds:,.1f}",
         "cost": cost,
-        "warning": _late_at_worst(hunt, e),
+        "warning": _warning(hunt, devices, e),
     }
     if goal == "cheapest":
         text = N_(
@@ -271,11 +273,22 @@ def _answer(hunt: _Hunt, devices: int, goal: Goal) -> Text:
     return Text(text, **values)
 
 
-def _late_at_worst(hunt: _Hunt, e: Estimate) -> Text:
-    """A warning where the slow end of the interval misses the deadline."""
-    if hunt.deadline is None or hunt.days(e) * e.step_interval[1] / e.step_seconds <= hunt.deadline:
+def _warning(hunt: _Hunt, devices: int, e: Estimate) -> Text:
+    """That the slow end of the interval misses the deadline; or, without one, what larger counts would do."""
+    if hunt.deadline is not None:
+        if hunt.days(e) * e.step_interval[1] / e.step_seconds <= hunt.deadline:
+            return Text("")
+        return Text(N_("; the slow end of this misses the deadline of {days} days"), days=f"{hunt.deadline:,.4g}")
+    quickest = max((x for x in hunt.works() if hunt.meets(x[0])), key=lambda x: x[1].tokens_per_second)
+    if quickest[0] == devices:
         return Text("")
-    return Text(N_("; the slow end of this misses the deadline of {days} days"), days=f"{hunt.deadline:,.4g}")
+    dollars = hunt.dollars(quickest[1])
+    return Text(
+        N_("; within the same budget {devices} devices take {days} days ({dollars}): give a deadline to weigh them"),
+        devices=f"{quickest[0]:,}",
+        days=f"{hunt.days(quickest[1]):,.1f}",
+        dollars="" if dollars is None else show_money(dollars),
+    )
 
 
 def _impossible(hunt: _Hunt, least: int, limit: int) -> Text:
@@ -318,7 +331,7 @@ def _remedy(hunt: _Hunt, least: int, limit: int, share: float) -> Text:
     return Text(
         N_(
             "More devices are not the answer with a global batch of {batch} sequences: use a larger batch as far as the"
-            " loss allows, {tokens} tokens, or a later deadline"
+            " loss allows, at most {tokens} tokens, or a later deadline"
         ),
         batch=f"{hunt.problem.job.global_batch:,}",
         tokens=show_count(hunt.tokens * share),
@@ -326,19 +339,14 @@ def _remedy(hunt: _Hunt, least: int, limit: int, share: float) -> Text:
 
 
 def _larger(hunt: _Hunt, least: int, limit: int) -> tuple[int, Estimate] | None:
-    """The first rung beyond the limit that is in time, while more devices still help."""
-    ways = feasible_counts(hunt.problem, hunt.constraints, max(limit * BEYOND, 2 * least))
-    unit = hunt.problem.cluster.node_size
-    fastest = max((e.tokens_per_second for _, e in hunt.works()), default=0.0)
-    for rung in rungs({n: w for n, w in ways.items() if n > limit and n >= least}, unit):
-        found = best_at(hunt.problem, rung, hunt.problem.job.global_batch, hunt.constraints)
-        if found.estimate is None:
-            continue
-        if hunt.deadline is not None and hunt.days(found.estimate) <= hunt.deadline:
-            return rung, found.estimate
-        if found.estimate.tokens_per_second < fastest:
-            return None
-        fastest = found.estimate.tokens_per_second
+    """The first rung beyond the limit that is in time."""
+    ways = feasible_counts(hunt.problem, hunt.constraints, max(limit, least) * BEYOND)
+    for rung in rungs({n: w for n, w in ways.items() if n > limit and n >= least}, hunt.problem.cluster.node_size):
+        if hunt.progress:
+            hunt.progress(0.95, f"{rung:,}")
+        e = best_at(hunt.problem, rung, hunt.problem.job.global_batch, hunt.constraints).estimate
+        if e is not None and (hunt.deadline is None or hunt.days(e) <= hunt.deadline):
+            return rung, e
     return None
 
 
@@ -346,15 +354,12 @@ def _nothing_ran(hunt: _Hunt, least: int, limit: int) -> Text:
     """No count gave any estimate: too few devices for the work, for the batch or for the memory."""
     batch = hunt.problem.job.global_batch
     if least > limit:
-        larger = _larger(hunt, least, limit)
-        more = Text(N_("; {devices} devices would take {days} days"), devices=f"{larger[0]:,}",
-                    days=f"{hunt.days(larger[1]):,.1f}") if larger else Text("")  # fmt: skip
         text = N_(
             "no count up to {limit} devices trains {tokens} tokens in {deadline} days: even at the peak rate of the"
-            " datasheet it takes {least} devices{more}"
+            " datasheet that takes {least} devices. {remedy}"
         )
         return Text(text, limit=f"{limit:,}", tokens=show_count(hunt.tokens), deadline=f"{hunt.deadline or 0:,.4g}",
-                    least=f"{least:,}", more=more)  # fmt: skip
+                    least=f"{least:,}", remedy=_remedy(hunt, least, limit, limit / least))  # fmt: skip
     if not hunt.tried:
         text = N_("no whole number of nodes up to {limit} devices can split a global batch of {batch} sequences")
         return Text(text, limit=f"{limit:,}", batch=f"{batch:,}")

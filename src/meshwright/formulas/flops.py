@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshwright.formulas.numeric import Count, Flops, Tokens, minimum
+from meshwright.formulas.numeric import Count, Flops, minimum
 from meshwright.formulas.registry import formula
 
 KAPLAN = "Kaplan et al. 2020, Scaling Laws for Neural Language Models, arXiv:2001.08361, section 2.1, table 1"
@@ -47,7 +47,7 @@ def linear_flops(parameters: Count) -> Flops:
 
 
 @formula("flops.attended_full", source=CHOWDHERY, equation="s, or min(s, w) in a window")
-def attended_full(seq_len: Tokens, window: Any = None) -> Tokens:
+def attended_full(seq_len: Count, window: Any = None) -> Count:
     """Keys each query is counted to meet when masking is not credited (the MFU convention of PaLM).
 
     Parameters
@@ -74,7 +74,7 @@ def attended_full(seq_len: Tokens, window: Any = None) -> Tokens:
 
 
 @formula("flops.attended_causal", source=DAO, equation="(s + 1)/2; in a window w <= s: w - w (w - 1)/(2 s)")
-def attended_causal(seq_len: Tokens, window: Any = None) -> Tokens:
+def attended_causal(seq_len: Count, window: Any = None) -> Count:
     """Keys each query meets on average under a causal mask, exactly.
 
     Parameters
@@ -102,7 +102,7 @@ def attended_causal(seq_len: Tokens, window: Any = None) -> Tokens:
 
 
 @formula("flops.attention_core", source=CHOWDHERY, equation="2 heads (qk + v) attended")
-def attention_core_flops(attended: Tokens, heads: Count, qk_dim: Count, v_dim: Count) -> Flops:
+def attention_core_flops(attended: Count, heads: Count, qk_dim: Count, v_dim: Count) -> Flops:
     """Forward FLOPs per token of QK^T and of the product with V.
 
     Parameters
@@ -290,7 +290,7 @@ def six_n_flops(parameters: Count) -> Flops:
 
 
 @formula("flops.palm", source=CHOWDHERY, equation="6 N + 12 L H Q T")
-def palm_flops(parameters: Count, layers: Count, heads: Count, head_dim: Count, seq_len: Tokens) -> Flops:
+def palm_flops(parameters: Count, layers: Count, heads: Count, head_dim: Count, seq_len: Count) -> Flops:
     """Training FLOPs per token as PaLM counts them for MFU: full (not causal) attention, recompute not credited.
 
     Parameters

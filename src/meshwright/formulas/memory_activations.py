@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshwright.formulas.numeric import Bytes, Count, Fraction, maximum, minimum
+from meshwright.formulas.numeric import Bytes, Count, Fraction, maximum, minimum, where
 from meshwright.formulas.registry import formula
 
 KORTHIKANTI = "Korthikanti et al. 2022, Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198"
@@ -135,7 +135,7 @@ def first_stage_extra(s: Count, b: Count, h: Count, t: Count, p: Count, v: Count
     205.0
     """
     ends = 4 * (1 + v / h)
-    return s * b * h / t * (p + (ends if p == 1 else 0)) * byte
+    return s * b * h / t * (p + where(p == 1, ends, 0 * ends)) * byte
 
 
 @formula("memory.activations.total", source=KORTHIKANTI, equation="(5): L layer; interleaved L (1 + (p-1)/(pm))")
@@ -157,7 +157,8 @@ def first_stage_layers(layers: Count, p: Count, chunks: Count, layer: Bytes) -> 
     >>> first_stage_layers(96, 8, 3, 1.0)
     124.0
     """
-    return layers * layer * (1 + ((p - 1) / (p * chunks) if chunks > 1 else 0))
+    more = (p - 1) / (p * chunks)
+    return layers * layer * (1 + where(chunks > 1, more, 0 * more))
 
 
 @formula(

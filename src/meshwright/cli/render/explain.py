@@ -15,7 +15,7 @@ from meshwright.spec.plan import Explanation
 
 def draw(explanation: Explanation, view: View) -> Iterable[Any]:
     """Title, sections, sources, see also."""
-    yield parts.line(f"{tell(explanation.title)}  ({explanation.kind}: {explanation.subject})", "bold")
+    yield parts.line(f"{tell(explanation.title)}  ({label(explanation.kind)}: {explanation.subject})", "bold")
     for section in explanation.sections:
         yield parts.heading(tell(section.title))
         for text in section.body:

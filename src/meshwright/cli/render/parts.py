@@ -52,7 +52,9 @@ def table(
     """A table without vertical rules; columns in `left` are text, the others numbers; row `mark` is bold."""
     left, rows = set(left), [list(row) for row in rows]
     rule = None if view.plain else box.SIMPLE_HEAD
-    drawn = Table(box=rule, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold")
+    drawn = Table(
+        box=rule, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold", show_header=any(heads)
+    )
     for index, head in enumerate(heads):
         # Numbers and short words are never broken, so their column is as wide as its cells; heads and sentences wrap.
         widest = max([len(str(row[index])) for row in rows] + [len(word) for word in str(head).split()] + [1])

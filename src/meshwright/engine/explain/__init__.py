@@ -99,7 +99,8 @@ def _with_card(explained: Explanation, card: concepts.Concept | None, case: Case
         return explained
     lines = card.plan_lines(_numbers(case)) if case else ()
     extra = Section(title=Text(N_("The concept: {title}"), title=card.title), body=(card.what, card.rule, *lines))
-    return replace(explained, sections=(*explained.sections, extra), see_also=(card.id, *explained.see_also))
+    other = () if card.id == explained.subject else (card.id,)
+    return replace(explained, sections=(*explained.sections, extra), see_also=(*other, *explained.see_also))
 
 
 def _numbers(case: Case) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from meshwright.engine.block import COMM_GROUPS
 from meshwright.engine.communication import algorithm_costs
 from meshwright.engine.explain.case import Case
-from meshwright.engine.explain.words import Row, row_name, shown
+from meshwright.engine.explain.words import Row, plain, row_name, shown
 from meshwright.engine.kernels import operator_time
 from meshwright.engine.memory import passes, stage_memory
 from meshwright.engine.operators import Collective, Walk, block_walk, embedding_walk, head_walk
@@ -33,7 +33,7 @@ class Evidence:
 def evidence(case: Case, path: str, term: Term) -> Evidence:
     """The parts of a total, or what the leaf at `path` was computed from."""
     if term.children:
-        return _total(path, term)
+        return _total(case, path, term)
     root, _, rest = path.partition(".")
     if root == "host":
         return _host(case, term)
@@ -46,11 +46,17 @@ def evidence(case: Case, path: str, term: Term) -> Evidence:
     return special(case, term) if special else _matching(case.calls, term)
 
 
-def _total(path: str, term: Term) -> Evidence:
-    """A sum or a maximum is explained by its parts, the largest first."""
+def _total(case: Case, path: str, term: Term) -> Evidence:
+    """A sum or a maximum is explained by its parts, the largest first, and by what its namesake consists of."""
     how = N_("the largest of its parts:") if term.combine == "max" else N_("the sum of its parts:")
     children = sorted(term.children, key=lambda c: -float(c.value))
-    return Evidence((Text(how),), tuple((row_name(f"{path}.{c.name}"), float(c.value), c.unit) for c in children))
+    rows = tuple((row_name(f"{path}.{c.name}"), float(c.value), c.unit) for c in children)
+    parts = ", ".join(f"{c.name} {shown(float(c.value), c.unit)}" for c in children)
+    same = next((c for c in children if c.name == term.name), None)
+    if same is None:
+        return Evidence((Text(how),), rows)
+    own = evidence(case, f"{path}.{same.name}", same)
+    return Evidence((Text(how), plain(parts), *own.body), own.rows, own.calls)
 
 
 def _matching(calls: Iterable[Call], term: Term) -> Evidence:

@@ -76,7 +76,7 @@ def term_explanation(case: Case, hits: tuple[tuple[str, Term], ...]) -> Explanat
     """The first of `hits` with its numbers; the others are where to read on."""
     path, term = hits[0]
     found = evidence(case, path, term)
-    ids = formulas_of(term, found.calls)[:SHOWN_FORMULAS]
+    ids = (formulas_of(term, found.calls) or general_formulas(row_name(path)))[:SHOWN_FORMULAS]
     name = row_name(path)
     value = float(term.value)
     sections = (

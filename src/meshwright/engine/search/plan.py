@@ -14,7 +14,7 @@ import numpy.typing as npt
 from meshwright.engine.evaluate import estimate_legal
 from meshwright.engine.memory import stated_error
 from meshwright.engine.placement import describe
-from meshwright.engine.search.rank import distinct_meshes, order, pareto_front
+from meshwright.engine.search.rank import distinct_meshes, fitting, order, pareto_front
 from meshwright.engine.search.reasons import fix_for, reason_for_rank, reasons, what_next
 from meshwright.engine.search.score import block_table, score
 from meshwright.engine.search.space import (
@@ -62,6 +62,7 @@ class Pool:
     peak: list[npt.NDArray[np.float64]] = field(default_factory=list)
     seconds: list[npt.NDArray[np.float64]] = field(default_factory=list)
     safe: list[npt.NDArray[np.float64]] = field(default_factory=list)  # peak with the stated error on top
+    host: list[npt.NDArray[np.float64]] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
     candidates: int = 0
 
@@ -76,6 +77,7 @@ class Columns(NamedTuple):
     peak: npt.NDArray[np.float64]
     seconds: npt.NDArray[np.float64]
     safe: npt.NDArray[np.float64]
+    host: npt.NDArray[np.float64]
 
     def strategy(self, index: int) -> Strategy:
         """Candidate `index` as a strategy of plain numbers."""
@@ -97,7 +99,7 @@ def search(problem: Problem, constraints: Constraints, progress: Progress | None
         for schedule in schedules(constraints, interleaved) if len(whole) else ():
             _score_schedule(pool, problem, constraints, s, whole, framework, schedule)
     whole_numbers = [_joined(part, np.int64) for part in (pool.group, pool.row, pool.mode)]
-    figures = [_joined(part, np.float64) for part in (pool.peak, pool.seconds, pool.safe)]
+    figures = [_joined(part, np.float64) for part in (pool.peak, pool.seconds, pool.safe, pool.host)]
     return Columns(pool.groups, *whole_numbers, *figures), pool
 
 
@@ -124,7 +126,9 @@ def _score_schedule(
         legal_by.append((category, np.array(kept)))
     if not legal_by:
         return
-    any_legal = np.asarray(np.concatenate([mask for _, mask in legal_by]).any(axis=0), dtype=bool)
+    any_legal: npt.NDArray[np.bool_] = np.zeros(len(whole), dtype=np.bool_)
+    for _, masks in legal_by:
+        any_legal |= masks.any(axis=0)
     if not any_legal.any():
         return
     rows = whole.rows(any_legal)
@@ -132,7 +136,7 @@ def _score_schedule(
     blocks = block_table(s, first, modes)
     for category, masks in legal_by:
         mask = masks[:, any_legal]
-        keep = mask.any(axis=0)
+        keep: npt.NDArray[np.bool_] = np.zeros(len(rows), dtype=np.bool_) | mask.any(axis=0)
         if not keep.any():
             continue
         mine = rows.rows(keep)
@@ -147,6 +151,7 @@ def _score_schedule(
             pool.peak.append(scores.peak[allowed])
             pool.seconds.append(scores.seconds[allowed])
             pool.safe.append(scores.peak[allowed] * (1 + error))
+            pool.host.append(scores.host[allowed])
 
 
 def plan(
@@ -166,8 +171,7 @@ def plan(
     c = constraints or Constraints()
     columns, pool = search(problem, c, progress)
     capacity = problem.cluster.accelerator.memory_usable_bytes * c.max_memory_fraction
-    safe, bare = columns.safe <= capacity, columns.peak <= capacity
-    fits = safe if safe.any() else bare
+    fits = fitting(problem, columns, c.max_memory_fraction)
     ranking = order(columns, fits, goal)
     chosen = distinct_meshes(columns, ranking, top)
     front = pareto_front(columns, fits)
@@ -236,12 +240,13 @@ def _near_misses(
     for i in chosen:
         strategy = columns.strategy(i)
         excess = float(columns.peak[i] - capacity)
+        host = float(columns.host[i] - (problem.cluster.host_memory_bytes or np.inf))
         out.append(
             NearMiss(
                 strategy=strategy,
                 over_bytes=excess,
                 step_seconds=float(columns.seconds[i]),
-                fix=fix_for(problem, strategy, excess, float(columns.safe[i] - capacity)),
+                fix=fix_for(problem, strategy, excess, float(columns.safe[i] - capacity), host),
             )
         )
     return tuple(out)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.spec.plan import Problem
+
 if TYPE_CHECKING:
     from meshwright.engine.search.plan import Columns
 
@@ -41,6 +43,17 @@ def _degree_of(columns: Columns, index: Index, name: str) -> npt.NDArray[np.floa
     return np.array(
         [getattr(columns.groups[int(columns.group[i])].table, name)[int(columns.row[i])] for i in index], float
     )
+
+
+def fitting(problem: Problem, columns: Columns, fraction: float = 1.0) -> Mask:
+    """Candidates whose peak with the stated error stays under `fraction` of the device, and offload under the host.
+
+    Where none does, those that fit without the error.
+    """
+    capacity = problem.cluster.accelerator.memory_usable_bytes * fraction
+    hosts = columns.host <= (problem.cluster.host_memory_bytes or np.inf)
+    safe, bare = hosts & (columns.safe <= capacity), hosts & (columns.peak <= capacity)
+    return safe if safe.any() else bare
 
 
 def distinct_meshes(columns: Columns, index: Iterable[int], top: int) -> list[int]:

@@ -173,8 +173,10 @@ def _category_reasons(
     return out
 
 
-def fix_for(problem: Problem, strategy: Strategy, over: float, over_safe: float) -> Text | None:
+def fix_for(problem: Problem, strategy: Strategy, over: float, over_safe: float, over_host: float) -> Text | None:
     """The least change that makes a near miss fit: stronger recompute, a smaller micro-batch, a sharded optimizer."""
+    if over_host > 0:
+        return Text(N_("the host's memory is short by {gib} GiB for what is offloaded"), gib=gib(over_host))
     if over <= 0:
         text = N_("fits, but with less to spare than the stated memory error ({gib} GiB short of safe)")
         return Text(text, gib=gib(over_safe))
@@ -183,7 +185,7 @@ def fix_for(problem: Problem, strategy: Strategy, over: float, over_safe: float)
         if _forbidden(problem, changed):
             continue
         e = estimate_legal(problem, changed)
-        if e.peak_bytes <= capacity:
+        if e.peak_bytes <= capacity and e.verdict != "OVER":
             text = N_("{change} would fit: {gib} GiB, step {seconds} s")
             return Text(text, change=change, gib=gib(e.peak_bytes), seconds=f"{e.step_seconds:.2f}")
     return Text(N_("over by {gib} GiB; neither recomputation nor a smaller micro-batch is enough"), gib=gib(over))

@@ -36,7 +36,8 @@ class Scores(NamedTuple):
 
     row: Index  # row of the table
     mode: Index
-    peak: Floats  # bytes
+    peak: Floats  # bytes of the fullest device
+    host: Floats  # bytes of a host; 0 where nothing is offloaded
     seconds: Floats  # per step
 
 
@@ -123,7 +124,7 @@ def _stage_table(
         n = len(mesh.tensor)
         layout = layout_of(s, mesh, stage, groups)
         x = MemorySetting(s.model, s.cluster, s.job, mesh, stage, s.software)
-        sums = FixedSums(*(_column(v, n) for v in fixed_sums(fixed_memory(x))))
+        sums = FixedSums(*(_column(v, n) for v in fixed_sums(x, fixed_memory(x))))
         t = layout.traffic
         columns = (_column(v, n) for v in (t.gather_forward, t.gather_backward, t.reduce, t.buckets))
         gather_forward, gather_backward, reduce, buckets = columns
@@ -182,6 +183,7 @@ def _score_slice(
     embedding = (blocks.embedding[0][block], blocks.embedding[1][block])
     layouts = []
     peak: Any = None
+    host: Any = 0.0
     activations = BlockActivations(tuple(v[block] for v in blocks.stored), tuple(v[block] for v in blocks.transient))
     for t in tables:
         traffic = t.traffic._replace(
@@ -194,10 +196,11 @@ def _score_slice(
         x = MemorySetting(s.model, s.cluster, s.job, everyone, t.stage, s.software)
         here = peak_from_sums(x, FixedSums(*(v[mesh] for v in t.sums)), activations)
         peak = here if peak is None else np.maximum(peak, here)
+        host = np.maximum(host, t.sums.host[mesh])
     micro_batches = s.job.global_batch // (everyone.data * everyone.micro_batch)
     send = send_time(s, everyone, _gathered(groups, mesh))
     step = step_of(s, everyone, micro_batches, kinds, head, embedding, layouts, send)
-    return Scores(offset + row, mode, _column(peak, n * k), _column(step.total, n * k))
+    return Scores(offset + row, mode, _column(peak, n * k), _column(host, n * k), _column(step.total, n * k))
 
 
 def _gathered(groups: dict[str, Group], mesh: Index) -> dict[str, Group]:

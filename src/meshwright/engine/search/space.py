@@ -21,6 +21,7 @@ from meshwright.spec.model import Attention, ModelSpec, MultiLatentAttention
 from meshwright.spec.strategy import Strategy
 
 Column = npt.NDArray[np.int64]
+OFFLOADS = ("none", "optimizer", "parameters")  # parameters: ZeRO-3 only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,12 +215,12 @@ def categories(
         "jax": ("zero3",),
     }[framework]
     shardings = constraints.sharding or default
-    offloads = constraints.offload or (("none", "optimizer") if framework == "deepspeed" else ("none",))
+    offloads = constraints.offload or (OFFLOADS if framework == "deepspeed" else ("none",))
     hybrids = [(size, 0) for size in constraints.shard] or [(0, 0), *_spans(cluster, framework)]
     return [
         Category(framework, sharding, offload, shard, span)
         for sharding, (shard, span), offload in itertools.product(shardings, hybrids, offloads)
-        if sharding == "zero3" or not (shard or span)
+        if sharding == "zero3" or not (shard or span or (offload == "parameters" and not constraints.offload))
     ]
 
 
