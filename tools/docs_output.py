@@ -116,8 +116,8 @@ def refreshed(text: str) -> str:
 
 
 def shape(text: str) -> str:
-    """A text without what changes when a constant is calibrated: digits, spaces, bars."""
-    return re.sub(r"[\d.,kMBT%$ ─━█▓▒░·]+", "", text)
+    """A text without what changes when a constant is calibrated: digits, spaces, bars, ms or s."""
+    return re.sub(r"\b(ms|s)\b|[\d.,kMBT%$ ─━█▓▒░·●○┆•]+", "", text)
 
 
 def main() -> int:

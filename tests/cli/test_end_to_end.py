@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -173,3 +174,70 @@ def test_no_plan_ever_crashes(flags: dict[str, str]) -> None:
     result = CliRunner().invoke(cli, [*PLAN, "--framework", "megatron", "--json", *arguments])
     assert result.exit_code in (0, 1, 2, 3), result.stderr
     assert "Traceback" not in result.stderr
+
+
+ANSWERS = {
+    "estimate": ESTIMATE,
+    "plan": PLAN,
+    "plan-moe": ["plan", "deepseek-v3", "--cluster", "h100-sxm:512", "--framework", "megatron"],
+    "scale": ["scale", "llama-3.1-8b", "--cluster", "h100-sxm:128", "--gbs", "128", "--devices", "8,32,128"],
+    "size": ["size", "llama-3.1-8b", "--cluster", "h100-sxm:128", "--tokens", "1T", "--deadline", "60d"],
+    "compare": [
+        "compare",
+        "--model",
+        "llama-3.1-8b",
+        "--cluster",
+        "h100-sxm:64",
+        "--with",
+        "tp2",
+        "--with",
+        "fsdp tp1",
+    ],
+    "explain": ["explain", "bubble", "--model", "llama-3.1-8b", "--cluster", "h100-sxm:64"],
+    "catalog": ["catalog", "show", "h100-sxm"],
+    "list": ["catalog", "list", "nodes"],
+}
+
+
+@pytest.mark.parametrize("language", ["en", "es"])
+@pytest.mark.parametrize("name", ANSWERS)
+def test_real_answers_keep_the_width_and_are_json_too(name: str, language: str, run) -> None:
+    drawn = run(*ANSWERS[name], "--lang", language)
+    assert drawn.exit_code in (0, 1), drawn.stderr
+    assert max(map(len, drawn.stdout.splitlines())) <= 100
+    assert not re.search(r"\{[a-z_]+\}", drawn.stdout), "an unfilled placeholder"
+    document = json.loads(run(*ANSWERS[name], "--lang", language, "--json").stdout)
+    assert document["schema"].startswith("meshwright.")
+    assert run(*ANSWERS[name], "--lang", language, "--ascii").stdout.isascii()
+
+
+def test_scale_is_the_same_as_planning_each_count(run):
+    points = [json.loads(line) for line in run(*ANSWERS["scale"], "--jsonl").stdout.splitlines()]
+    assert [point["devices"] for point in points] == [8, 32, 128]
+    alone = json.loads(run("plan", "llama-3.1-8b", "--cluster", "h100-sxm:32", "--gbs", "128", "--json").stdout)
+    assert points[1]["estimate"]["step_seconds"] == pytest.approx(
+        alone["ranked"][0]["estimate"]["step_seconds"], rel=1e-6
+    )
+
+
+def test_size_meets_its_deadline_and_one_node_less_does_not(run):
+    sizing = json.loads(run(*ANSWERS["size"], "--json").stdout)
+    assert sizing["days"] <= 60
+    rate = sizing["estimate"]["tokens_per_second"]
+    assert sizing["days"] == pytest.approx(1e12 / rate / 86400, rel=1e-6)
+    fewer = [p for p in sizing["points"] if p["devices"] < sizing["devices"] and p["estimate"]]
+    assert all(1e12 / p["estimate"]["tokens_per_second"] / 86400 > 60 for p in fewer)
+    impossible = run("size", "llama-3.1-8b", "--cluster", "h100-sxm:64", "--tokens", "100T", "--deadline", "1d")
+    assert impossible.exit_code == 1 and impossible.stdout
+
+
+def test_result_files_are_read_back_by_compare_and_explain(run, tmp_path: Path):
+    path = tmp_path / "plan.json"
+    run(*PLAN, "--json", "-o", str(path))
+    compared = run("compare", str(path), "--top", "2", "--json")
+    assert compared.exit_code == 0, compared.stderr
+    assert len(json.loads(compared.stdout)["estimates"]) == 2
+    explained = run("explain", str(path), "mfu", "--json")
+    assert explained.exit_code == 0 and json.loads(explained.stdout)["kind"] == "term"
+    piped = run("explain", "-", "mfu", "--json", input=path.read_text("utf-8"))
+    assert piped.stdout == explained.stdout

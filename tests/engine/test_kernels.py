@@ -112,7 +112,7 @@ def test_large_products_stay_under_the_best_ever_measured(id: str, tflops: float
 
 
 def test_attention_of_an_h100_is_what_the_papers_saw() -> None:
-    """FlashAttention-3 (arXiv 2407.08608; read off its figures, head 128, causal, 16k): about 640 forward, 550 backward;
+    """FlashAttention-3 (arXiv 2407.08608; read off its figures: causal, 16k): about 640 forward, 550 backward;
     FlashAttention-2 on the same device about 370 and 320 TFLOP/s."""
     device = accelerator("h100-sxm")
     kernel = attention(16384, 16)

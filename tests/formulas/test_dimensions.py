@@ -100,7 +100,7 @@ def test_a_column_gives_what_its_rows_give(id: str) -> None:
             if name in switches or units.get(name) is None:
                 continue
             columns[name] = rng.integers(LOWEST.get((id, name), 1), 65, rows).astype(float)
-        fixed = {name: setting for name in switches}
+        fixed = dict.fromkeys(switches, setting)
         required = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty]
         fixed |= {name: setting for name in required if name not in columns and name not in fixed}
         whole = np.broadcast_to(np.asarray(formula.function(**columns, **fixed), dtype=float), (rows,))

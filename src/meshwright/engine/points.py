@@ -14,7 +14,7 @@ from meshwright.catalog.hardware import resize
 from meshwright.engine.evaluate import estimate_legal
 from meshwright.engine.kernels import LOW_PRECISION
 from meshwright.engine.params import model_params
-from meshwright.engine.search.plan import Pool, search
+from meshwright.engine.search.plan import Columns, Pool, search
 from meshwright.engine.search.rank import fitting, order
 from meshwright.engine.search.space import (
     Constraints,
@@ -63,16 +63,9 @@ def best_at(problem: Problem, devices: int, batch: int, constraints: Constraints
     columns, pool = search(here, constraints)
     if not len(columns.peak):
         return Found(devices, batch, None, *_nothing_legal(pool, devices, batch))
-    capacity = here.cluster.accelerator.memory_usable_bytes * constraints.max_memory_fraction
     fits = fitting(here, columns, constraints.max_memory_fraction)
     if not fits.any():
-        reason = Text(
-            N_("the smallest of {legal} legal strategies needs {need} GiB a device, and {have} GiB can be used"),
-            legal=f"{len(columns.peak):,}",
-            need=f"{float(columns.peak.min()) / 2**30:.1f}",
-            have=f"{capacity / 2**30:.1f}",
-        )
-        return Found(devices, batch, None, MEMORY, reason)
+        return Found(devices, batch, None, MEMORY, _nothing_fits(here, columns, constraints))
     best = int(order(columns, fits, "fastest")[0])
     return Found(devices, batch, estimate_legal(here, columns.strategy(best)))
 
@@ -91,6 +84,22 @@ def _too_small(problem: Problem, constraints: Constraints) -> Text | None:
         need=f"{weights / 2**30:,.0f}",
         devices=cluster.devices,
         have=f"{room / 2**30:,.0f}",
+    )
+
+
+def _nothing_fits(problem: Problem, columns: Columns, constraints: Constraints) -> Text:
+    """How far the smallest strategy is from the memory of a device, or of a host."""
+    capacity = problem.cluster.accelerator.memory_usable_bytes * constraints.max_memory_fraction
+    need = float(columns.peak.min())
+    if need <= capacity:
+        need, capacity = float(columns.host[columns.peak <= capacity].min()), problem.cluster.host_memory_bytes or 0.0
+        text = N_("what is offloaded needs {need} GiB of host memory, and a host has {have} GiB")
+        return Text(text, need=f"{need / 2**30:,.1f}", have=f"{capacity / 2**30:,.1f}")
+    return Text(
+        N_("the smallest of {legal} legal strategies needs {need} GiB a device, and {have} GiB can be used"),
+        legal=f"{len(columns.peak):,}",
+        need=f"{need / 2**30:,.1f}",
+        have=f"{capacity / 2**30:,.1f}",
     )
 
 
@@ -159,14 +168,14 @@ def usual(ways: Mapping[int, int], window: Sequence[int]) -> list[int]:
 
 
 def rungs(ways: Mapping[int, int], unit: int) -> list[int]:
-    """From feasible counts one for each doubling of `unit`, and the last that can be partitioned in many ways.
+    """From feasible counts one for each doubling of `unit`.
 
     The power of two where it is feasible, else the count that can be partitioned in most ways.
     """
     counts = list(ways)
     if not counts:
         return []
-    out = set(usual(ways, [n for n in counts if n > counts[-1] / 2])[-1:])
+    out = set()
     step = min(unit, counts[0])
     while step <= counts[-1]:
         inside = [n for n in counts if step <= n < 2 * step]
@@ -216,7 +225,7 @@ def as_points(found: Sequence[Found]) -> tuple[ScalePoint, ...]:
         if e is None:
             blank = dict.fromkeys(("efficiency", "exposed_communication", "bubble", "marginal", "dollars_per_token"))
             out.append(
-                ScalePoint(devices=f.devices, global_batch=f.batch, estimate=None, reason=f.reason, **blank)  # type: ignore[arg-type]
+                ScalePoint(devices=f.devices, global_batch=f.batch, estimate=None, reason=f.reason, **blank)
             )
             continue
         marginal = None

@@ -16,6 +16,7 @@ from meshwright.spec.plan import Problem, Scaling
 Progress = Callable[[float, str], None]
 Mode = Literal["fixed-batch", "growing-batch"]
 WORTH = 1.5  # a doubling of the devices that buys less than this is not worth it: half of what was added is idle
+LARGER = 1.4  # counts closer than this say little about what a doubling buys
 SLIGHT = 0.05  # a loss of efficiency that needs no mention
 REACH = 16  # default: as far as this many times the given cluster
 GROWING_NOTE = N_(
@@ -114,9 +115,9 @@ def _gain(a: Found, b: Found) -> float:
 def _knee(found: list[Found]) -> tuple[Found | None, Found | None]:
     """The first count from which no larger one is worth it, and the count about twice as large that shows it."""
     works = [f for f in found if f.estimate]
-    for i, here in enumerate(works[:-1]):
-        later = works[i + 1 :]
-        if all(_gain(here, f) < WORTH for f in later):
+    for here in works:
+        later = [f for f in works if f.devices >= LARGER * here.devices]
+        if later and all(_gain(here, f) < WORTH for f in later):
             return here, min(later, key=lambda f: abs(math.log2(f.devices / here.devices) - 1))
     after = [f for f in found if works and f.devices > works[-1].devices and f.blocker == BATCH]
     return (works[-1], after[0]) if after else (None, None)
@@ -154,8 +155,8 @@ def _verdict(found: list[Found], knee: Found | None, beyond: Found | None) -> tu
     binds, excess = _grows_most(knee, beyond)
     return binds, Text(
         N_(
-            "beyond {knee} devices, doubling buys only {gain} more tokens/s: at {beyond} devices {term} takes {share} of"
-            " the step more than if it scaled perfectly. More devices are not the answer; {lever}"
+            "beyond {knee} devices, doubling buys only {gain} more tokens/s: at {beyond} devices {term} takes {share}"
+            " of the step more than if it scaled perfectly. More devices are not the answer; {lever}"
         ),
         knee=f"{knee.devices:,}",
         gain=f"{_gain(knee, beyond) - 1:.0%}",
@@ -183,8 +184,8 @@ def _still_growing(works: list[Found]) -> tuple[str, Text]:
     binds, _ = _grows_most(best, last)
     return binds, Text(
         N_(
-            "more devices still pay at {devices}: the last doubling buys {gain} more tokens/s, but each device does only"
-            " {kept} of what it does at {best}; {term} grows most"
+            "more devices still pay at {devices}: the last doubling buys {gain} more tokens/s, but each device does"
+            " only {kept} of what it does at {best}; {term} grows most"
         ),
         kept=f"{kept:.0%}",
         best=f"{best.devices:,}",

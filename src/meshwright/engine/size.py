@@ -11,7 +11,7 @@ from meshwright.catalog.clusters import ONE_NODE
 from meshwright.engine.evaluate import SECONDS_PER_DAY, peak_dtype
 from meshwright.engine.flops import model_flops_per_token
 from meshwright.engine.kernels import dense_peak
-from meshwright.engine.points import Found, as_points, best_at, dollars_per_token, feasible_counts, rungs, usual
+from meshwright.engine.points import BATCH, Found, as_points, best_at, dollars_per_token, feasible_counts, rungs, usual
 from meshwright.engine.search.space import Constraints
 from meshwright.errors import UsageError
 from meshwright.messages import N_, Text
@@ -130,7 +130,7 @@ def _least_devices(problem: Problem, tokens: float, deadline: float | None) -> i
 def _search(hunt: _Hunt, least: int, limit: int, goal: Goal) -> int | None:
     """The count that the goal wants, or None; `hunt` remembers what was tried."""
     ways = {n: w for n, w in feasible_counts(hunt.problem, hunt.constraints, limit).items() if n >= least}
-    ladder = rungs(ways, hunt.problem.cluster.node_size)
+    ladder = sorted({*rungs(ways, hunt.problem.cluster.node_size), *usual(ways, list(ways)[-NEIGHBOURS:])[-1:]})
     if goal == "cheapest":
         return _cheapest(hunt, ways, ladder)
     below = least - 1
@@ -262,12 +262,12 @@ def _answer(hunt: _Hunt, devices: int, goal: Goal) -> Text:
     }
     if goal == "cheapest":
         text = N_(
-            "{devices} devices ({nodes} nodes) are cheapest: {tokens} tokens in {days} days (9 in 10 runs: {low} to"
+            "{devices} devices (nodes: {nodes}) are cheapest: {tokens} tokens in {days} days (9 in 10 runs: {low} to"
             " {high}){cost}{warning}"
         )
         return Text(text, **values)
     text = N_(
-        "{devices} devices ({nodes} nodes) are the fewest: {tokens} tokens in {days} days (9 in 10 runs: {low} to"
+        "{devices} devices (nodes: {nodes}) are the fewest: {tokens} tokens in {days} days (9 in 10 runs: {low} to"
         " {high}){cost}{warning}"
     )
     return Text(text, **values)
@@ -299,23 +299,35 @@ def _impossible(hunt: _Hunt, least: int, limit: int) -> Text:
     values = {"limit": f"{limit:,}", "tokens": show_count(hunt.tokens)}
     in_time = [(n, e) for n, e in works if hunt.deadline is None or hunt.days(e) <= hunt.deadline]
     if in_time:
-        n, e = min(in_time, key=lambda x: hunt.dollars(x[1]) or math.inf)
-        dollars = hunt.dollars(e) or 0.0
-        affordable = hunt.tokens * (hunt.budget or 0.0) / dollars
-        text = N_(
-            "no count up to {limit} devices trains {tokens} tokens for {budget}: the cheapest in time, {devices} devices,"
-            " costs {dollars}. The budget pays {affordable} tokens"
-        )
-        return Text(text, budget=show_money(hunt.budget or 0.0), devices=f"{n:,}", dollars=show_money(dollars),
-                    affordable=show_count(affordable), **values)  # fmt: skip
+        return _too_dear(hunt, in_time, values)
     n, e = max(works, key=lambda x: x[1].tokens_per_second)
     deadline = hunt.deadline or 0.0
     text = N_(
-        "no count up to {limit} devices trains {tokens} tokens in {deadline} days: the fastest, {devices} devices, takes"
-        " {days} days. {remedy}"
+        "no count up to {limit} devices trains {tokens} tokens in {deadline} days: the fastest, {devices} devices,"
+        " takes {days} days. {remedy}"
     )
     return Text(text, deadline=f"{deadline:,.4g}", devices=f"{n:,}", days=f"{hunt.days(e):,.1f}",
                 remedy=_remedy(hunt, least, limit, deadline / hunt.days(e)), **values)  # fmt: skip
+
+
+def _too_dear(hunt: _Hunt, in_time: list[tuple[int, Estimate]], values: dict[str, str]) -> Text:
+    """The least that it costs, and how far the budget goes."""
+    n, e = min(in_time, key=lambda x: hunt.dollars(x[1]) or math.inf)
+    dollars, budget = hunt.dollars(e) or 0.0, hunt.budget or 0.0
+    text = (
+        N_(
+            "no count up to {limit} devices trains {tokens} tokens for {budget}: the cheapest, {devices} devices, costs"
+            " {dollars}. The budget pays {affordable} tokens"
+        )
+        if hunt.deadline is None
+        else N_(
+            "no count up to {limit} devices trains {tokens} tokens for {budget} in {deadline} days: the cheapest that"
+            " is in time, {devices} devices, costs {dollars}. The budget pays {affordable} tokens"
+        )
+    )
+    return Text(text, budget=show_money(budget), devices=f"{n:,}", dollars=show_money(dollars),
+                deadline=f"{hunt.deadline or 0:,.4g}", affordable=show_count(hunt.tokens * budget / dollars),
+                **values)  # fmt: skip
 
 
 def _remedy(hunt: _Hunt, least: int, limit: int, share: float) -> Text:
@@ -328,14 +340,19 @@ def _remedy(hunt: _Hunt, least: int, limit: int, share: float) -> Text:
             return Text(N_("{devices} devices would be in time ({days} days), but cost {dollars}"),
                         dollars=show_money(dollars), **values)  # fmt: skip
         return Text(N_("{devices} devices would take {days} days"), **values)
-    return Text(
-        N_(
-            "More devices are not the answer with a global batch of {batch} sequences: use a larger batch as far as the"
-            " loss allows, at most {tokens} tokens, or a later deadline"
-        ),
-        batch=f"{hunt.problem.job.global_batch:,}",
-        tokens=show_count(hunt.tokens * share),
+    values = {"batch": f"{hunt.problem.job.global_batch:,}", "tokens": show_count(hunt.tokens * share)}
+    split = next((f.reason for _, f in sorted(hunt.tried.items()) if f.blocker == BATCH and f.reason), None)
+    if split is not None:
+        text = N_(
+            "More devices are not the answer: {why}. Use a larger batch as far as the loss allows, at most {tokens}"
+            " tokens, or a later deadline"
+        )
+        return Text(text, why=split, **values)
+    text = N_(
+        "More devices are not the answer with a global batch of {batch} sequences: use a larger batch as far as the"
+        " loss allows, at most {tokens} tokens, or a later deadline"
     )
+    return Text(text, **values)
 
 
 def _larger(hunt: _Hunt, least: int, limit: int) -> tuple[int, Estimate] | None:

@@ -101,7 +101,11 @@ def _imbalance(s: Setting, strategy: Strategy) -> Any:
     return busiest_rank(strategy.expert, moe.experts / strategy.expert, s.router_spread)
 
 
-def _timer(s: Setting, shape: Shape, groups: dict[str, Group], moe: Moe | None) -> Callable[[Collective], Any]:
+def collective_timer(
+    s: Setting, shape: Shape, groups: dict[str, Group], moe: Moe | None
+) -> Callable[[Collective], Any]:
+    """What times the collectives of a block with that MLP. [s]"""
+
     def seconds(c: Collective) -> Any:
         if c.group == "expert" and moe is not None and c.operation == "all_to_all":
             size = c.payload / (shape.shard_tokens * moe.top_k * s.model.hidden)
@@ -152,7 +156,7 @@ def blocks_of(s: Setting, strategy: Strategy, groups: dict[str, Group]) -> Block
     block_input = block_input_bytes(s.model, shape)
 
     def cost(walk: Walk, recompute: Recompute, moe: Moe | None = None) -> BlockCost:
-        return block_cost(walk, s.rates, _timer(s, shape, groups, moe), recompute, overlap)
+        return block_cost(walk, s.rates, collective_timer(s, shape, groups, moe), recompute, overlap)
 
     kinds, stored, transient = [], [], []
     for block in s.model.blocks:

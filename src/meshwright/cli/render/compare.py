@@ -45,7 +45,7 @@ def grid(comparison: Comparison, *, shallow: bool = False) -> Grid:
 
 def _cells(term: ComparedTerm) -> tuple[str, ...]:
     depth = term.path.count(".")
-    cells = ["  " * depth + label(term.path.rsplit(".", 1)[-1])]
+    cells = ["  " * depth + label(term.path.rsplit(".", 1)[-1], term.path.split(".", 1)[0])]
     first = term.values[0]
     for index, value in enumerate(term.values):
         cells.append(_show(value, term.unit))
@@ -66,7 +66,8 @@ def _delta(first: float | None, value: float | None, unit: str) -> str:
     if value == first:
         return "="
     sign = "+" if value > first else "−"
-    percent = f" ({100 * (value - first) / abs(first):+.0f}%)" if first else ""
+    share = 100 * (value - first) / abs(first) if first else 0.0
+    percent = f" ({share:+.0f}%)" if abs(share) >= 0.5 else ""
     return f"{sign}{_show(abs(value - first), unit)}{percent}"
 
 

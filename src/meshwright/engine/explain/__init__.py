@@ -175,7 +175,7 @@ def subjects() -> list[Subject]:
     """Everything that can be explained: concepts, derived numbers and terms, rules, formulas, in this order."""
     out = [Subject(c, "concept", concepts.load(c).title) for c in concepts.concept_ids()]
     terms = [e.name for e in glossary.entries().values() if e.kind in ("memory", "host", "time", "answer", "derived")]
-    out += [Subject(n, "term", formulas.CardText(glossary.label(n), glossary.label(n, "es"))) for n in terms]
+    out += [Subject(n, "term", concepts.CardText(glossary.label(n), glossary.label(n, "es"))) for n in terms]
     out += [Subject(r.id, "rule", r.title) for r in sorted(RULES.values(), key=lambda r: r.id)]
     out += [Subject(id, "formula", formulas.summary(id)) for id in sorted(REGISTRY)]
     return out

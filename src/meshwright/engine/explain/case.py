@@ -35,8 +35,11 @@ class Case:
     @cached_property
     def evaluated(self) -> tuple[Estimate, tuple[Call, ...]]:
         """The estimate made again, and every formula call made on the way."""
+        # Blocks are remembered between estimates: once without recording, so that they are recorded exactly once below.
+        estimate_legal(self.problem, self.strategy, self.estimate.findings)
         with recording() as calls:
             again = estimate_legal(self.problem, self.strategy, self.estimate.findings)
+            blocks_of(self.setting, self.strategy, self.groups)
         return again, tuple(calls)
 
     @property
@@ -79,14 +82,19 @@ class Case:
         """Device memory, host memory and time."""
         yield self.estimate.memory
         yield self.estimate.time
-        stage = next((s for s in self.estimate.stages if s.stage == self.estimate.peak_stage), None)
-        if stage is not None:
-            yield stage.host
+        host = host_of(self.estimate)
+        if host is not None:
+            yield host
 
     def nodes(self) -> Iterator[tuple[str, Term]]:
         """Every term of the trees with its path."""
         for tree in self.trees():
             yield from tree.walk()
+
+
+def host_of(estimate: Estimate) -> Term | None:
+    """Host memory of the node that needs most."""
+    return max((s.host for s in estimate.stages), key=lambda term: float(term.value), default=None)
 
 
 def case_of(problem: Problem | None, estimate: Estimate | None, plan: Plan | None) -> Case | None:

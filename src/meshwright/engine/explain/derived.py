@@ -12,6 +12,7 @@ from meshwright.engine.explain.words import Row, label, meaning, plain, shown
 from meshwright.engine.flops import model_flops_per_token
 from meshwright.engine.kernels import dense_peak
 from meshwright.engine.memory import stated_error
+from meshwright.formulas.registry import REGISTRY
 from meshwright.messages import N_, Text
 from meshwright.spec.estimate import Estimate
 from meshwright.spec.plan import Explanation, Section
@@ -63,8 +64,10 @@ def _hardware_flops(case: Case) -> tuple[Row, ...]:
     e = case.estimate
     again = e.hardware_flops - e.model_flops
     return (
-        ("model_flops", e.model_flops, "FLOP"), ("recompute", again, "FLOP"), ("hardware_flops", e.hardware_flops, "FLOP"),
-    )  # fmt: skip
+        ("model_flops", e.model_flops, "FLOP"),
+        ("recompute", again, "FLOP"),
+        ("hardware_flops", e.hardware_flops, "FLOP"),
+    )
 
 
 def _throughput(case: Case) -> tuple[Row, ...]:
@@ -114,8 +117,11 @@ def _days(case: Case) -> tuple[Row, ...]:
     e, job = case.estimate, case.problem.job
     steps = None if job.tokens is None else job.tokens / job.tokens_per_step
     return (
-        ("tokens", job.tokens, "token"), ("steps", steps, ""), ("step_seconds", e.step_seconds, "s"), ("days", e.days, "d"),
-    )  # fmt: skip
+        ("tokens", job.tokens, "token"),
+        ("steps", steps, ""),
+        ("step_seconds", e.step_seconds, "s"),
+        ("days", e.days, "d"),
+    )
 
 
 def _missing_tokens(case: Case) -> tuple[Text, ...]:
@@ -274,6 +280,6 @@ def derived_explanation(name: str, case: Case | None) -> Explanation:
         kind="term",
         title=label(name),
         sections=tuple(s for s in sections if s.body or s.rows),
-        sources=tuple(dict.fromkeys(formulas.REGISTRY[id].source for id in d.formulas)),
+        sources=tuple(dict.fromkeys(REGISTRY[id].source for id in d.formulas)),
         see_also=d.formulas,
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from meshwright.engine.block import COMM_GROUPS
+from meshwright.engine.activations import every_other_matmul, recompute_groups
+from meshwright.engine.block import COMM_GROUPS, Recompute
 from meshwright.engine.communication import algorithm_costs
 from meshwright.engine.explain.case import Case
 from meshwright.engine.explain.words import Row, plain, row_name, shown
@@ -15,10 +17,11 @@ from meshwright.engine.memory import passes, stage_memory
 from meshwright.engine.operators import Collective, Walk, block_walk, embedding_walk, head_walk
 from meshwright.engine.stages import StageClass
 from meshwright.engine.states import padded_vocab, rank_params, shards, state_bytes
-from meshwright.engine.timing import layout_of, send_time, shape_of
+from meshwright.engine.timing import collective_timer, layout_of, send_time, shape_of
 from meshwright.formulas.registry import REGISTRY, Call, recording
 from meshwright.messages import N_, Text
 from meshwright.spec.estimate import Term
+from meshwright.spec.model import Moe
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,19 +173,32 @@ _MEMORY: dict[str, Callable[[Case, Term], Evidence]] = {
 # -------------------------------------------------------------------------------------------------------- time
 
 
-def _walks(case: Case) -> Iterator[tuple[float, Walk]]:
-    """Every block kind, head and embedding of the slowest stage, with how often it runs in a step."""
+class Run(NamedTuple):
+    """One walk, how often it runs in a step, and what times its collectives and recomputes its operators."""
+
+    times: float
+    walk: Walk
+    seconds: Callable[[Collective], Any]
+    recompute: Recompute
+
+
+def _runs(case: Case) -> Iterator[Run]:
+    """Every block kind, head and embedding of the slowest stage."""
     model, shape, stage = case.problem.model, shape_of(case.setting, case.strategy), _slowest(case)
-    m = float(case.micro_batches)
+    s, m, nothing = case.strategy, float(case.micro_batches), Recompute()
+    chosen = Recompute(s.recompute, recompute_groups(s), every_other_matmul(s))
+    plain_timer = collective_timer(case.setting, shape, case.groups, None)
     mtp = model.pattern[-1] if stage.mtp else None
     for kind, count in enumerate(stage.counts):
         if runs := count + (kind == mtp):
-            yield m * runs, block_walk(model, model.blocks[kind], shape)
+            mlp = model.blocks[kind].mlp
+            timer = collective_timer(case.setting, shape, case.groups, mlp if isinstance(mlp, Moe) else None)
+            yield Run(m * runs, block_walk(model, model.blocks[kind], shape), timer, chosen)
     if stage.head or stage.mtp:
         heads = float(stage.head) + float(stage.mtp)
-        yield m * heads, head_walk(model, shape, padded_vocab(model, case.strategy))
+        yield Run(m * heads, head_walk(model, shape, padded_vocab(model, s)), plain_timer, nothing)
     if stage.embedding:
-        yield m, embedding_walk(model, shape)
+        yield Run(m, embedding_walk(model, shape), plain_timer, nothing)
 
 
 def _slowest(case: Case) -> StageClass:
@@ -204,19 +220,18 @@ def _compute(case: Case, which: str, term: Term) -> Evidence:
     """Seconds of a step by operator, and the kernel formulas of the largest."""
     sums: dict[str, float] = {}
     calls: list[Call] = []
-    for runs, walk in _walks(case):
-        for op in walk.operators:
-            if which != "recompute" and op.part != term.name:
+    for run in _runs(case):
+        for op in run.walk.operators:
+            share = run.recompute.share(op.kind, op.group) if which == "recompute" else float(op.part == term.name)
+            if not share:
                 continue
             with recording() as made:
                 forward, backward = operator_time(op, case.setting.rates)
-            seconds = runs * float(backward if which == "backward" else forward)
+            seconds = run.times * share * float(backward if which == "backward" else forward)
             sums[op.name] = sums.get(op.name, 0.0) + seconds
             calls += made
     if which == "recompute":
         text = Text(N_("recompute '{mode}' runs these operators again:"), mode=str(case.strategy.recompute))
-        if case.strategy.recompute != "full":
-            return Evidence((Text(N_("part of the forward pass runs again in the backward pass")),), (), tuple(calls))
     else:
         text = Text(N_("seconds of a step by operator, on the slowest stage:"))
     ordered = sorted(sums.items(), key=lambda item: -item[1])
@@ -229,35 +244,31 @@ _GROUPS = {"tensor_comm": ("tensor", "expert_tensor"), "context_comm": ("context
 def _collectives(case: Case, term: Term) -> Evidence:
     """The collectives of a group: payload, algorithm, seconds each and per step."""
     wanted = _GROUPS[term.name]
-    found: dict[str, tuple[Collective, float]] = {}
-    for runs, walk in _walks(case):
-        for c in walk.collectives:
+    found: dict[str, tuple[Run, Collective, float]] = {}
+    for run in _runs(case):
+        for c in run.walk.collectives:
             if c.group in wanted:
-                _, before = found.get(c.name, (c, 0.0))
-                found[c.name] = (c, before + runs)
+                before = found[c.name][2] if c.name in found else 0.0
+                again = run.recompute.share("matmul", c.recompute_group) if c.phase == "forward" else 0.0
+                found[c.name] = (run, c, before + run.times * (1 + again))
     body, rows = [_placed(case, wanted[0])], []
     calls: list[Call] = []
-    for c, times in sorted(found.values(), key=lambda item: -float(item[0].payload) * item[1]):
-        seconds, algorithm, made = _one(case, c)
-        calls += made
+    for run, c, times in sorted(found.values(), key=lambda item: -float(item[1].payload) * item[2]):
+        with recording() as made:
+            seconds = float(run.seconds(c))
+        calls += [call for call in made if _same(call.output, seconds)] or made
         rows.append((c.name, seconds * times, "s"))
-        body.append(_collective_text(c, times, seconds, algorithm))
+        body.append(_collective_text(c, times, seconds, _algorithm(case, c)))
     body.append(Text(N_("seconds per step before any of it is hidden behind compute:")))
     return Evidence(tuple(body), tuple(rows), tuple(calls))
 
 
-def _one(case: Case, c: Collective) -> tuple[float, str, list[Call]]:
-    """Seconds of one collective, the algorithm that wins, and its formula calls."""
+def _algorithm(case: Case, c: Collective) -> str:
+    """The algorithm that wins for one collective."""
     if c.group == "expert" and c.operation == "all_to_all":
-        made = [call for call in case.calls if call.id.startswith(("moe.all_to_all", "comm.torus.all_to_all"))]
-        return max((float(call.output) for call in made), default=0.0), "all-to-all", made
-    with recording() as calls:
-        costs = algorithm_costs(case.setting.network, case.groups[c.group], c.operation, float(c.payload))
-    if not costs:
-        return 0.0, "-", []
-    algorithm = min(costs, key=lambda name: costs[name])
-    best = [call for call in calls if _same(call.output, costs[algorithm])]
-    return float(costs[algorithm]), algorithm, best or list(calls)
+        return "all-to-all"
+    costs = algorithm_costs(case.setting.network, case.groups[c.group], c.operation, float(c.payload))
+    return min(costs, key=lambda name: costs[name]) if costs else "-"
 
 
 def _placed(case: Case, name: str) -> Text:

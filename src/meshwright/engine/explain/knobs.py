@@ -92,6 +92,7 @@ def neighbours(s: Strategy) -> Iterator[Change]:
             changed = _scaled(s, field, old, new) if new else None
             if changed is not None:
                 yield Change(field, old, new, changed)
+    choices: tuple[str, ...]
     for field, choices in (
         ("recompute", RECOMPUTES),
         ("sharding", SHARDINGS),
@@ -101,7 +102,7 @@ def neighbours(s: Strategy) -> Iterator[Change]:
         old_choice = getattr(s, field)
         if field == "schedule" and (s.pipeline == 1 or s.virtual > 1):
             continue
-        yield from (Change(field, old_choice, c, replace(s, **{field: c})) for c in choices if c != old_choice)
+        yield from (Change(field, old_choice, c, _with(s, {field: c})) for c in choices if c != old_choice)
     for field in (
         "overlap_grad_reduce",
         "overlap_param_gather",
@@ -110,9 +111,13 @@ def neighbours(s: Strategy) -> Iterator[Change]:
         "sequence_parallel",
     ):
         old_flag = bool(getattr(s, field))
-        yield Change(field, old_flag, not old_flag, replace(s, **{field: not old_flag}))
+        yield Change(field, old_flag, not old_flag, _with(s, {field: not old_flag}))
     if s.precision != "fp8":
         yield Change("precision", s.precision, "fp8", replace(s, precision="fp8"))
+
+
+def _with(s: Strategy, fields: dict[str, Any]) -> Strategy:
+    return replace(s, **fields)
 
 
 def _scaled(s: Strategy, field: str, old: int, new: int) -> Strategy | None:

@@ -8,10 +8,11 @@ from typing import Any
 from meshwright import glossary
 from meshwright.engine import memory, timetree
 from meshwright.engine.explain import formulas
-from meshwright.engine.explain.case import Case
+from meshwright.engine.explain.case import Case, host_of
 from meshwright.engine.explain.evidence import evidence, formulas_of
 from meshwright.engine.explain.knobs import depends_on, what_changes_it
 from meshwright.engine.explain.words import Row, key, label, meaning, row_name, shown
+from meshwright.formulas.registry import REGISTRY
 from meshwright.messages import N_, Text
 from meshwright.spec.estimate import Estimate, Term
 from meshwright.spec.plan import Explanation, Section
@@ -91,7 +92,7 @@ def term_explanation(case: Case, hits: tuple[tuple[str, Term], ...]) -> Explanat
         kind="term",
         title=label(name),
         sections=tuple(s for s in sections if s.body or s.rows),
-        sources=tuple(dict.fromkeys(formulas.REGISTRY[id].source for id in ids)),
+        sources=tuple(dict.fromkeys(REGISTRY[id].source for id in ids)),
         see_also=(*(p for p, _ in hits[1:4]), *ids),
     )
 
@@ -101,8 +102,8 @@ def _reader(path: str) -> Callable[[Estimate], float | None]:
     root, _, rest = path.partition(".")
 
     def read(estimate: Estimate) -> float | None:
-        tree = {"device": estimate.memory, "step": estimate.time}.get(root) or estimate.stages[0].host
-        term = tree.find(path) if rest else tree
+        tree = {"device": estimate.memory, "step": estimate.time}.get(root) or host_of(estimate)
+        term = tree.find(path) if rest and tree is not None else tree
         return float(term.value) if term is not None else 0.0
 
     return read
@@ -149,7 +150,7 @@ def _differs(case: Case, path: str, term: Term) -> list[Text]:
 
 
 def general_explanation(name: str, case: Case | None) -> Explanation:
-    """A word of the glossary without a number of its own: meaning, knobs, formulas; its value where the plan has one."""
+    """A word of the glossary that is no term of the plan's trees: meaning, value where the plan has one, formulas."""
     ids = general_formulas(name)
     entry = glossary.entry(name)
     sections = [Section(title=Text(N_("What it is")), body=meaning(name))]
@@ -162,7 +163,7 @@ def general_explanation(name: str, case: Case | None) -> Explanation:
         kind="term",
         title=label(name),
         sections=tuple(s for s in sections if s.body or s.rows),
-        sources=tuple(dict.fromkeys(formulas.REGISTRY[id].source for id in ids)),
+        sources=tuple(dict.fromkeys(REGISTRY[id].source for id in ids)),
         see_also=ids,
     )
 
@@ -173,7 +174,7 @@ def general_formulas(name: str) -> tuple[str, ...]:
 
 
 def _setting(case: Case, name: str) -> Section:
-    """The value of a field of strategy, job, cluster, model or estimate with that name; a term that is absent is zero."""
+    """The field of strategy, job, cluster, model or estimate with that name; a term that is absent is zero."""
     title, own = Text(N_("In your plan")), name.rsplit(".", 1)[-1]
     p = case.problem
     for record in (case.strategy, p.job, p.cluster, p.model, case.estimate):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.engine.evaluate import estimate_legal
+from meshwright.engine.search.rank import SAME
 from meshwright.messages import N_, Text
 from meshwright.rules.base import RuleContext
 from meshwright.rules.check import check
@@ -72,6 +73,13 @@ def reason_for_rank(estimate: Estimate, winner: Estimate | None) -> Text | None:
     more = {name: ours.get(name, 0.0) - theirs.get(name, 0.0) for name in {*ours, *theirs}}
     worst = max(more, key=lambda name: (more[name], name))
     slower = estimate.step_seconds / winner.step_seconds - 1
+    if abs(slower) <= SAME:
+        return Text(
+            N_("as fast within {same}, less simple or equal: {term} {seconds} s more"),
+            same=percent(SAME),
+            term=Text(TERM_NAMES[worst]),
+            seconds=f"{max(more[worst], 0):.2f}",
+        )
     return Text(
         N_("{slower} slower: {term} {seconds} s more"),
         slower=percent(slower, 1),
