@@ -1,4 +1,4 @@
-"""`explain`: every subject answers, with the numbers of the plan, and what it says adds up to what the estimate says."""
+"""`explain`: every subject answers, with the numbers of the plan, and its parts add up to the estimate."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_the_bubble_of_one_f_one_b_is_the_other_stages() -> None:
         ("step.tensor_comm", "step.tensor_comm"),
         ("time.tensor_comm", "step.tensor_comm"),
         ("tensor communication", "step.tensor_comm"),
-        ("comunicación de tensores", "step.tensor_comm"),
+        ("comunicación tensores", "step.tensor_comm"),
         ("memory.activations", "device.activations"),
         ("activations", "device.activations"),
         ("device.states.optimizer", "device.states.optimizer"),

@@ -93,7 +93,9 @@ def _time(
     step = step_of(s, strategy, m, kinds, head, embedding, layouts, send_time(s, strategy, groups))
     mtp_kind = s.model.pattern[-1]
     critical = max(stages, key=lambda x: _stage_seconds(x, kinds, head, embedding, mtp_kind))
-    tree = time_tree(step, m, critical, blocks.kinds, blocks.head, blocks.embedding, mtp_kind, strategy.schedule)
+    ends = (blocks.head, blocks.embedding)
+    torus = bool(s.cluster.torus)
+    tree = time_tree(step, m, critical, blocks.kinds, *ends, mtp_kind, strategy.schedule, torus)
     return tree, critical
 
 

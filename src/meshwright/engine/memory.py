@@ -398,7 +398,7 @@ class FixedSums(NamedTuple):
     backward_end: Any
     gradients: Any
     context: Any
-    host: Any  # of one host at its peak; 0 where nothing is offloaded
+    host: Any  # of one host at its peak, activations not counted; 0 where nothing is offloaded
 
 
 def fixed_sums(x: Setting, fixed: Fixed) -> FixedSums:
@@ -427,6 +427,13 @@ def peak_from_sums(x: Setting, sums: FixedSums, blocks: BlockActivations) -> Any
         "backward_end": sums.backward_end + sum(work["backward_end"].values()),
     }
     return peak_of(x, phases, sums.context)[2]
+
+
+def host_from_sums(x: Setting, sums: FixedSums, blocks: BlockActivations) -> Any:
+    """Bytes of one host at its peak, offloaded activations included; 0 where nothing is offloaded."""
+    if x.strategy.offload != "activations":
+        return sums.host
+    return sums.host + minimum(x.cluster.node_size, x.cluster.devices) * _activations(x, blocks)["moved"]
 
 
 def _host(x: Setting, fixed: Fixed, act: Mapping[str, Any]) -> dict[str, Any]:

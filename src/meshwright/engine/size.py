@@ -24,6 +24,7 @@ Goal = Literal["fewest", "cheapest"]
 OPEN = 2**17  # devices considered when the cluster was named without a number
 BEYOND = 16  # how far past the given cluster a remedy is looked for
 NEIGHBOURS = 5  # counts checked beside the answer, since throughput is not quite monotone
+PER_DOUBLING = 3  # counts of each doubling tried for the least cost
 SLACK = 1.1  # how much more than any count tried a device may be taken to do
 DEARER = 1.3  # a ladder stops where the cost has risen this far above the least
 TRIALS = 15  # about as many searches as an answer takes: for progress only
@@ -188,11 +189,13 @@ def _any_beside(hunt: _Hunt, ways: Mapping[int, int], centre: int) -> int | None
 
 
 def _cheapest(hunt: _Hunt, ways: Mapping[int, int], ladder: list[int]) -> int | None:
-    """The count of least cost among those that meet the limits: over the ladder, then around its best rung."""
-    for rung in ladder:
-        meets, cost = hunt.meets(rung), _cost(hunt, rung)
+    """The count of least cost among those that meet the limits: the likely counts of each doubling, then around."""
+    for n in _likely(ways, ladder):
+        if not _may_meet(hunt, n):
+            continue
+        meets, cost = hunt.meets(n), _cost(hunt, n)
         best = _least_cost(hunt)
-        if best is not None and not math.isinf(cost) and cost > DEARER * _cost(hunt, best) and (meets or hunt.budget):
+        if best is not None and DEARER * _cost(hunt, best) < cost < math.inf and (meets or hunt.budget):
             break
     best = _least_cost(hunt)
     if best is None:
@@ -200,14 +203,23 @@ def _cheapest(hunt: _Hunt, ways: Mapping[int, int], ladder: list[int]) -> int | 
         best = _any_beside(hunt, ways, fastest[0]) if fastest else None
         if best is None:
             return None
-    done = sorted(hunt.tried)
-    below = max((n for n in done if n < best), default=0)
-    above = min((n for n in done if n > best), default=best)
-    between = usual(ways, [n for n in ways if below < n < above and n != best])
-    step = max(1, math.ceil(len(between) / (2 * NEIGHBOURS)))
-    for n in between[::step]:
+    below = max((n for n in hunt.tried if n < best), default=0)
+    above = min((n for n in hunt.tried if n > best), default=best)
+    between = [n for n in ways if below < n < above and n not in hunt.tried]
+    for n in sorted(between, key=lambda n: (-ways[n], n))[:NEIGHBOURS]:
         hunt.at(n)
     return _least_cost(hunt)
+
+
+def _likely(ways: Mapping[int, int], ladder: list[int]) -> list[int]:
+    """The ladder, and of each doubling the counts that can be partitioned in most ways."""
+    chosen = set(ladder)
+    octaves: dict[int, list[int]] = {}
+    for n in ways:
+        octaves.setdefault(n.bit_length(), []).append(n)
+    for counts in octaves.values():
+        chosen.update(sorted(counts, key=lambda n: (-ways[n], n))[:PER_DOUBLING])
+    return sorted(chosen)
 
 
 def _cost(hunt: _Hunt, devices: int) -> float:
@@ -225,6 +237,11 @@ def _least_cost(hunt: _Hunt) -> int | None:
 # ------------------------------------------------------------------------------------------------ words
 
 
+def _days(days: float) -> str:
+    """Days with a decimal, two below ten so that a near miss shows."""
+    return f"{days:,.1f}" if days >= 10 else f"{days:,.2f}"
+
+
 def _judged(hunt: _Hunt, found: Found) -> Found:
     """The count with what it comes to as its reason."""
     e = found.estimate
@@ -232,7 +249,7 @@ def _judged(hunt: _Hunt, found: Found) -> Found:
         return found
     dollars = hunt.dollars(e)
     late = hunt.deadline is not None and hunt.days(e) > hunt.deadline
-    values = {"days": f"{hunt.days(e):,.1f}", "dollars": "" if dollars is None else show_money(dollars)}
+    values = {"days": _days(hunt.days(e)), "dollars": "" if dollars is None else show_money(dollars)}
     if late:
         text = Text(N_("{days} days: too late"), **values)
     elif hunt.budget is not None and dollars is not None and dollars > hunt.budget:
@@ -254,9 +271,9 @@ def _answer(hunt: _Hunt, devices: int, goal: Goal) -> Text:
         "devices": f"{devices:,}",
         "nodes": f"{-(-devices // hunt.problem.cluster.node_size):,}",
         "tokens": show_count(hunt.tokens),
-        "days": f"{days:,.1f}",
-        "low": f"{days * e.step_interval[0] / e.step_seconds:,.1f}",
-        "high": f"{days * e.step_interval[1] / e.step_seconds:,.1f}",
+        "days": _days(days),
+        "low": _days(days * e.step_interval[0] / e.step_seconds),
+        "high": _days(days * e.step_interval[1] / e.step_seconds),
         "cost": cost,
         "warning": _warning(hunt, devices, e),
     }
@@ -286,7 +303,7 @@ def _warning(hunt: _Hunt, devices: int, e: Estimate) -> Text:
     return Text(
         N_("; within the same budget {devices} devices take {days} days ({dollars}): give a deadline to weigh them"),
         devices=f"{quickest[0]:,}",
-        days=f"{hunt.days(quickest[1]):,.1f}",
+        days=_days(hunt.days(quickest[1])),
         dollars="" if dollars is None else show_money(dollars),
     )
 
@@ -306,7 +323,7 @@ def _impossible(hunt: _Hunt, least: int, limit: int) -> Text:
         "no count up to {limit} devices trains {tokens} tokens in {deadline} days: the fastest, {devices} devices,"
         " takes {days} days. {remedy}"
     )
-    return Text(text, deadline=f"{deadline:,.4g}", devices=f"{n:,}", days=f"{hunt.days(e):,.1f}",
+    return Text(text, deadline=f"{deadline:,.4g}", devices=f"{n:,}", days=_days(hunt.days(e)),
                 remedy=_remedy(hunt, least, limit, deadline / hunt.days(e)), **values)  # fmt: skip
 
 
@@ -335,7 +352,7 @@ def _remedy(hunt: _Hunt, least: int, limit: int, share: float) -> Text:
     larger = _larger(hunt, least, limit)
     if larger is not None:
         dollars = hunt.dollars(larger[1])
-        values = {"devices": f"{larger[0]:,}", "days": f"{hunt.days(larger[1]):,.1f}"}
+        values = {"devices": f"{larger[0]:,}", "days": _days(hunt.days(larger[1]))}
         if hunt.budget is not None and dollars is not None and dollars > hunt.budget:
             return Text(N_("{devices} devices would be in time ({days} days), but cost {dollars}"),
                         dollars=show_money(dollars), **values)  # fmt: skip

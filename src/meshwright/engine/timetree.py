@@ -46,6 +46,7 @@ def time_tree(
     embedding: BlockCost,
     mtp_kind: int,
     schedule: str,
+    torus: bool = False,
 ) -> Term:
     """Tree of a step: compute and exposed communication of the slowest stage, bubble, states, optimizer, host."""
     forward: dict[str, float] = {}
@@ -66,20 +67,23 @@ def time_tree(
     if again:
         passes.append(Term("recompute", again, "s", "modelled", "roofline.matmul.time"))
     fitted: Certainty = "fitted"
+    switched = {"gather": "comm.pipelined", "exchange": "moe.all_to_all", "send": "comm.pipelined"}
+    on_torus = {"gather": "comm.torus.all_gather", "exchange": "comm.torus.all_to_all", "send": "comm.torus.send"}
+    wire = on_torus if torus else switched
     schedule_formula = {"gpipe": "1f1b", "zb-h1": "zb_h1"}.get(schedule, schedule)
     leaves = [
         total("compute", "s", tuple(passes)),
-        Term("tensor_comm", comm["tensor"], "s", fitted, "comm.pipelined"),
-        Term("context_comm", comm["context"], "s", fitted, "comm.pipelined"),
-        Term("expert_comm", comm["expert"], "s", fitted, "moe.all_to_all"),
-        Term("pipeline_comm", step.pipeline_comm, "s", fitted, "comm.pipelined"),
+        Term("tensor_comm", comm["tensor"], "s", fitted, wire["gather"]),
+        Term("context_comm", comm["context"], "s", fitted, wire["gather"]),
+        Term("expert_comm", comm["expert"], "s", fitted, wire["exchange"]),
+        Term("pipeline_comm", step.pipeline_comm, "s", fitted, wire["send"]),
         Term("bubble", step.bubble, "s", "modelled", f"pipeline.bubble.{schedule_formula}"),
         total(
             "data_comm",
             "s",
             (
-                Term("param_gather", step.param_gather, "s", fitted, "comm.pipelined"),
-                Term("grad_reduce", step.grad_reduce, "s", fitted, "comm.pipelined"),
+                Term("param_gather", step.param_gather, "s", fitted, wire["gather"]),
+                Term("grad_reduce", step.grad_reduce, "s", fitted, wire["gather"]),
                 Term("contention", step.contention, "s", "assumed", ""),
             ),
         ),

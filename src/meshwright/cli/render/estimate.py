@@ -92,24 +92,18 @@ def stages_part(estimate: Estimate, view: View) -> Iterable[Any]:
     if len(estimate.stages) < 2:
         return
     names = list(dict.fromkeys(child.name for stage in estimate.stages for child in stage.device.children))
+    spare = view.width >= 96
     rows = []
     for first, last in _alike(estimate.stages):
         stage = estimate.stages[first]
         values = {child.name: float(child.value) for child in stage.device.children}
         title = str(stage.stage) if first == last else f"{stage.stage}–{estimate.stages[last].stage}"
-        rows.append([
-            title, label(stage.phase), *(show_gib(values.get(name, 0.0)) for name in names),
-            show_gib(float(stage.device.value)), show_gib(estimate.capacity_bytes - float(stage.device.value)),
-        ])  # fmt: skip
-    heads = [
-        say(N_("stage")),
-        say(N_("peak in")),
-        *(label(n, "device") for n in names),
-        say(N_("peak")),
-        say(N_("spare")),
-    ]
+        row = [title, label(stage.phase), *(show_gib(values.get(name, 0.0)) for name in names)]
+        row.append(show_gib(float(stage.device.value)))
+        rows.append([*row, show_gib(estimate.capacity_bytes - float(stage.device.value))] if spare else row)
+    heads = [say(N_("stage")), say(N_("peak in")), *(label(n, "device") for n in names), say(N_("peak"))]
     yield parts.heading(say(N_("Memory by pipeline stage")))
-    yield parts.table(heads, rows, view, left=(0, 1))
+    yield parts.table([*heads, say(N_("spare"))] if spare else heads, rows, view, left=(0, 1))
 
 
 def _alike(stages: tuple[StageMemory, ...]) -> list[tuple[int, int]]:

@@ -34,10 +34,10 @@ def line(text: str, style: str = "", indent: int = 0) -> Any:
     return Padding(Styled(text, style=style), (0, 0, 0, indent))
 
 
-def bullet(text: str, style: str = "") -> Any:
+def bullet(text: str, style: str = "", mark: str = "·") -> Any:
     """A sentence of a list."""
     table = Table.grid(padding=(0, 1))
-    table.add_row("  ·", Styled(text, style=style))
+    table.add_row(f"{mark:>3}", Styled(text, style=style))
     return table
 
 
@@ -51,16 +51,20 @@ def table(
 ) -> Any:
     """A table without vertical rules; columns in `left` are text, the others numbers; row `mark` is bold."""
     left, rows = set(left), [list(row) for row in rows]
+    # Numbers and short words are never broken, so their column is as wide as its cells; heads and sentences wrap.
+    widest = [
+        max([len(str(row[i])) for row in rows] + [len(word) for word in str(head).split()] + [1])
+        for i, head in enumerate(heads)
+    ]
+    fixed = [i not in left or widest[i] <= SHORT for i in range(len(heads))]
+    needed = sum(width if kept else SHORT for width, kept in zip(widest, fixed, strict=True))
+    gap = 1 if needed + 2 * (len(heads) - 1) <= view.width else 0  # beside the one that the box adds
     rule = None if view.plain else box.SIMPLE_HEAD
-    drawn = Table(
-        box=rule, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold", show_header=any(heads)
-    )
+    drawn = Table(box=rule, show_edge=False, pad_edge=False, header_style="bold", show_header=any(heads),
+                  padding=(0, gap + view.plain, 0, 0))  # fmt: skip
     for index, head in enumerate(heads):
-        # Numbers and short words are never broken, so their column is as wide as its cells; heads and sentences wrap.
-        widest = max([len(str(row[index])) for row in rows] + [len(word) for word in str(head).split()] + [1])
-        fixed = index not in left or widest <= SHORT
         justify: Literal["left", "right"] = "left" if index in left else "right"
-        drawn.add_column(head, justify=justify, overflow="fold", width=widest if fixed else None)
+        drawn.add_column(head, justify=justify, overflow="fold", width=widest[index] if fixed[index] else None)
     for index, row in enumerate(rows):
         cells = [Styled(cell) if isinstance(cell, str) else cell for cell in row]
         drawn.add_row(*cells, style="bold" if index == mark else "")

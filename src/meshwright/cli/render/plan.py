@@ -74,7 +74,7 @@ def ranking(plan: Plan, view: View) -> Iterable[Any]:
         yield parts.heading(say(N_("Why in this order")))
         for ranked, why in zip(plan.ranked, reasons, strict=True):
             if why:
-                yield parts.line(f"{ranked.rank:>2}  {why}", "dim")
+                yield parts.bullet(why, "dim", mark=str(ranked.rank))
 
 
 _ROOM = 30  # least width of the column of reasons

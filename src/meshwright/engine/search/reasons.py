@@ -263,8 +263,14 @@ def _nothing_fits(problem: Problem, misses: tuple[NearMiss, ...]) -> tuple[Text,
     if not misses:
         return (Text(N_("no legal strategy: see the funnel for the rule that rejects most, and relax what it names")),)
     capacity = problem.cluster.accelerator.memory_usable_bytes
-    need = (misses[0].over_bytes + capacity) / capacity
+    # A strategy that is within the device may still ask too much of the host: its own sentence says so.
+    short_of_host = tuple(m.fix for m in misses if m.over_bytes <= 0 and m.fix)
+    over = [m.over_bytes for m in misses if m.over_bytes > 0]
+    if not over:
+        return short_of_host
+    need = (min(over) + capacity) / capacity
     return (
+        *short_of_host,
         Text(N_("nothing fits: the smallest strategy needs {ratio} times the device memory"), ratio=f"{need:.2f}"),
         Text(
             N_(

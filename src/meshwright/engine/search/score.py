@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.engine.activations import BlockActivations
-from meshwright.engine.memory import FixedSums, fixed_memory, fixed_sums, peak_from_sums
+from meshwright.engine.memory import FixedSums, fixed_memory, fixed_sums, host_from_sums, peak_from_sums
 from meshwright.engine.memory import Setting as MemorySetting
 from meshwright.engine.placement import Group, place
 from meshwright.engine.search.space import Mode
@@ -194,9 +194,10 @@ def _score_slice(
         )
         layouts.append(Layout(t.stage, traffic, t.optimizer[mesh]))
         x = MemorySetting(s.model, s.cluster, s.job, everyone, t.stage, s.software)
-        here = peak_from_sums(x, FixedSums(*(v[mesh] for v in t.sums)), activations)
+        sums = FixedSums(*(v[mesh] for v in t.sums))
+        here = peak_from_sums(x, sums, activations)
         peak = here if peak is None else np.maximum(peak, here)
-        host = np.maximum(host, t.sums.host[mesh])
+        host = np.maximum(host, host_from_sums(x, sums, activations))
     micro_batches = s.job.global_batch // (everyone.data * everyone.micro_batch)
     send = send_time(s, everyone, _gathered(groups, mesh))
     step = step_of(s, everyone, micro_batches, kinds, head, embedding, layouts, send)

@@ -147,24 +147,28 @@ def _given(fixed: Sequence[int], default: Iterable[int]) -> list[int]:
 def meshes(
     model: ModelSpec, cluster: Cluster, job: Job, framework: str, constraints: Constraints
 ) -> npt.NDArray[np.int64]:
-    """Every mesh of the space that fills the cluster: rows (tensor, context, pipeline, expert, expert_tensor, data)."""
+    """Every mesh of the space that fills the cluster: rows (tensor, context, pipeline, expert, expert_tensor, data).
+
+    Where what the user fixed leaves none, the meshes that come closest stand in, for the rules to say what is wrong.
+    """
     n = cluster.devices
-    rows = []
+    rows: list[tuple[int, ...]] = []
+    no_mesh: list[tuple[int, ...]] = []
+    no_experts: list[tuple[int, ...]] = []
     experts = _given(constraints.expert, expert_degrees(model, framework))
     tensors = _given(constraints.tensor, tensor_degrees(model, cluster, framework))
     contexts = _given(constraints.context, context_degrees(job, framework))
     pipelines = _given(constraints.pipeline, pipeline_degrees(model, n, framework))
     for t, c, p in itertools.product(tensors, contexts, pipelines):
-        if n % (t * c * p):
-            continue
-        d = n // (t * c * p)
-        if constraints.data and d not in constraints.data:
+        d = max(n // (t * c * p), 1)
+        if t * c * p * d != n or (constraints.data and d not in constraints.data):
+            no_mesh += [(t, c, p, 1, t, given) for given in constraints.data or (d,)]
             continue
         for e in experts:
             for et in _given(constraints.expert_tensor, _expert_tensor_degrees(t, e, framework)):
-                if e == 1 or (d * c * t) % (e * et) == 0:
-                    rows.append((t, c, p, e, et, d))
-    return np.array(rows, dtype=np.int64).reshape(-1, 6)
+                fills = e == 1 or (d * c * t) % (e * et) == 0
+                (rows if fills else no_experts).append((t, c, p, e, et, d))
+    return np.array(rows or no_experts or no_mesh, dtype=np.int64).reshape(-1, 6)
 
 
 def virtual_degrees(layers: int, pipeline: int, constraints: Constraints) -> list[int]:
@@ -174,7 +178,7 @@ def virtual_degrees(layers: int, pipeline: int, constraints: Constraints) -> lis
     if pipeline == 1:
         return [1]
     per_rank = layers / pipeline
-    return [v for v in range(1, int(per_rank) + 1) if layers % (pipeline * v) == 0 or v <= min(per_rank, 4)]
+    return [v for v in range(1, int(per_rank) + 1) if layers % (pipeline * v) == 0 or v <= min(per_rank, 4)] or [1]
 
 
 def micro_batches_for(job: Job, data: int, constraints: Constraints) -> list[int]:
