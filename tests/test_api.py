@@ -181,9 +181,3 @@ def test_size_needs_a_length_and_a_limit(problem: Problem) -> None:
         api.size(problem, deadline="30d")
     with pytest.raises(UsageError, match="deadline"):
         api.size(problem, tokens="1T")
-
-
-@pytest.mark.parametrize(("devices", "expected"), [(64, (8, 16, 32, 64)), (100, (8, 16, 32, 64, 100)), (4, (4,))])
-def test_device_counts(devices: int, expected: tuple[int, ...]) -> None:
-    cluster = api.problem(model=LLAMA, cluster=f"h100-sxm:{devices}").cluster
-    assert api.device_counts(cluster) == expected

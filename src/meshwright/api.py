@@ -23,16 +23,16 @@ from meshwright.units import parse_quantity
 
 if TYPE_CHECKING:
     from meshwright.catalog.verbs import Added, Row, Shown
+    from meshwright.engine.explain import Subject
     from meshwright.engine.search.space import Constraints
-    from meshwright.spec.cluster import Cluster
     from meshwright.spec.estimate import Estimate, Refusal
     from meshwright.spec.finding import Finding
     from meshwright.spec.model import ModelSpec
 
 Progress = Callable[[float, str], None]
-Goal = Literal["fastest", "cheapest", "memory"]
+Goal = Literal["fastest", "memory"]
 
-GOALS: tuple[str, ...] = ("fastest", "cheapest", "memory")
+GOALS: tuple[str, ...] = ("fastest", "memory")  # on a fixed cluster cost follows time
 SIZE_GOALS: tuple[str, ...] = ("fewest", "cheapest")
 SCALE_MODES: tuple[str, ...] = ("fixed-batch", "growing-batch")
 DEFAULT_TOKENS_PER_STEP = 4 * 2**20
@@ -451,7 +451,7 @@ def scale(
     from meshwright.engine.scale import scale as run
 
     limits = constraints if constraints is not None else _no_constraints()
-    counts = tuple(sorted({whole(n, "devices", where="--devices") for n in devices})) or device_counts(problem.cluster)
+    counts = tuple(sorted({whole(n, "devices", where="--devices") for n in devices})) or None
     return run(problem, counts, mode=_goal(mode, SCALE_MODES), constraints=limits, progress=progress)
 
 
@@ -492,8 +492,8 @@ def size(
     )
 
 
-def compare(problem: Problem, strategies: Sequence[tuple[str, Strategy]]) -> Comparison:
-    """Several strategies side by side, term by term."""
+def compare(problem: Problem, strategies: Sequence[tuple[str, Strategy | Estimate]]) -> Comparison:
+    """Several strategies side by side, term by term; estimates stand as they are, whatever problem they are of."""
     if len(strategies) < 2:
         raise UsageError(
             Text(N_("comparing needs at least two strategies")),
@@ -512,6 +512,13 @@ def explain(
     from meshwright.engine.explain import explain as run
 
     return run(subject, plan=plan, estimate=estimate, problem=problem)
+
+
+def explainable() -> list[Subject]:
+    """Everything `explain` knows, by kind."""
+    from meshwright.engine.explain import subjects
+
+    return subjects()
 
 
 def catalog_list(kind: str | None = None, contains: str = "") -> list[Row]:
@@ -540,16 +547,6 @@ def catalog_validate(paths: Sequence[str | Path] = ()) -> list[Finding]:
     from meshwright.catalog import verbs
 
     return verbs.validate(paths)
-
-
-def device_counts(cluster: Cluster) -> tuple[int, ...]:
-    """Powers of two from one node up to the whole cluster, and the cluster itself."""
-    counts = []
-    n = cluster.node_size
-    while n < cluster.devices:
-        counts.append(n)
-        n *= 2
-    return (*counts, cluster.devices)
 
 
 def _no_constraints() -> Constraints:

@@ -65,7 +65,7 @@ def rates(accelerator: Accelerator, precision: str, attention_kernel: str = "bes
     low_ceiling = ceiling.get(low, plain_ceiling)
     peak, low_peak = dense_peak(accelerator, plain), dense_peak(accelerator, low)
     sustained = c["matmul_sustained"]
-    half_peak = dense_peak(accelerator, "bf16")
+    half_peak = dense_peak(accelerator, plain if plain in ("fp32", "tf32") else "bf16")  # attention and scans
     kernel = c[f"attention_{attention_kernel}"]
     return Rates(
         matmul=peak * plain_ceiling * sustained,

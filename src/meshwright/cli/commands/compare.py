@@ -45,12 +45,15 @@ def command(screen: Screen, files: tuple[str, ...], written: tuple[str, ...], to
     for name in files:
         result = load_result(name)
         problem = problem or result.problem
-        if result.problem.model != problem.model or result.problem.cluster != problem.cluster:
-            screen.note(str(Text(N_("{file}: another model or cluster; compared on those of the first"), file=name)))
+        other = result.problem != problem
         several = len(files) == 1 or len(result.strategies) > 1
         chosen = result.strategies[: limit if len(files) == 1 else 1]
         named += [
-            (f"{name} {label}" if several and len(files) > 1 else label if several else name, s) for label, s in chosen
+            (
+                f"{name} {label}" if several and len(files) > 1 else label if several else name,
+                _own_estimate(result.problem, s, name) if other else s,
+            )
+            for label, s in chosen
         ]
     if problem is None or options.get("model") or options.get("cluster"):
         problem = problem_of(screen, options)
@@ -73,6 +76,17 @@ def command(screen: Screen, files: tuple[str, ...], written: tuple[str, ...], to
     return screen.answer(
         Answer(kind="compare", document=lambda: document("compare", comparison, problem=shared), draw=draw, grid=grid)
     )
+
+
+def _own_estimate(problem: Any, strategy: Any, name: str) -> Any:
+    """The estimate of a strategy on its own file's problem."""
+    from meshwright import api
+    from meshwright.spec import Refusal
+
+    estimate = api.estimate(problem, strategy)
+    if isinstance(estimate, Refusal):
+        raise InputError(estimate.findings[0].message, where=name, fix=estimate.findings[0].fix)
+    return estimate
 
 
 def strategy_of(words: str) -> dict[str, Any]:

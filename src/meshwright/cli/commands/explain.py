@@ -21,6 +21,7 @@ from meshwright.messages import N_, Text
         " (MW-…), a formula, or a term of a result. With a result file, the numbers are those of that result."
     ),
     examples=(
+        "explain",
         "explain tensor-parallel",
         "explain plan.json bubble",
         "explain zero --plan plan.json",
@@ -38,6 +39,8 @@ def command(screen: Screen, words: tuple[str, ...], result: str | None, **option
     from meshwright.spec import Estimate
     from meshwright.spec.plan import Plan
 
+    if not words and result is None:
+        return _list(screen)
     subject, result = _subject(words, result)
     plan = estimate = problem = None
     if result is not None:
@@ -61,6 +64,24 @@ def command(screen: Screen, words: tuple[str, ...], result: str | None, **option
 
     return screen.answer(
         Answer(kind="explain", document=lambda: document("explain", explanation), draw=draw, grid=grid)
+    )
+
+
+def _list(screen: Screen) -> int:
+    """Everything that can be explained."""
+    from meshwright import api
+    from meshwright.cli.render import explain as render
+    from meshwright.serialize import document, to_json
+
+    subjects = api.explainable()
+    return screen.answer(
+        Answer(
+            kind="explain-list",
+            document=lambda: document("explain-list", {"subjects": subjects}),
+            draw=lambda view: render.draw_list(subjects, view),
+            grid=lambda: render.list_grid(subjects),
+            lines=lambda: [to_json(subject) for subject in subjects],
+        )
     )
 
 

@@ -18,13 +18,13 @@ from meshwright.messages import N_
     ),
     examples=(
         "plan llama-3.1-70b --cluster h100-sxm:512 --seq 8192 --gbs 512",
-        "plan deepseek-v3 --cluster h100-sxm:2048 --goal cheapest --tokens 15T",
+        "plan deepseek-v3 --cluster h100-sxm:2048 --goal memory --tokens 15T",
         "plan ./config.json --cluster a100-80g:64 --framework fsdp --max-memory 90% --json -o plan.json",
     ),
 )
 @MODEL_ARGUMENT
 @JOB
-@option("--goal", metavar="NAME", help=N_("fastest, cheapest or memory (most to spare)."))
+@option("--goal", metavar="NAME", help=N_("fastest (on a fixed cluster also the cheapest) or memory (most to spare)."))
 @option("--top", metavar="N", help=N_("How many strategies to show."))
 @MAX_MEMORY
 @partition(many=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from meshwright.cli.labels import label
@@ -33,6 +33,21 @@ def draw(explanation: Explanation, view: View) -> Iterable[Any]:
 
 def _show(value: Any, unit: str, view: View) -> str:
     return view.value(value, unit) if isinstance(value, (int, float)) else tell(value) if value is not None else "-"
+
+
+def draw_list(subjects: Sequence[Any], view: View) -> Iterable[Any]:
+    """Concepts, terms, rules and formulas, each with its title."""
+    for kind in dict.fromkeys(s.kind for s in subjects):
+        yield parts.heading(f"{label(kind)} ({sum(s.kind == kind for s in subjects)})")
+        rows = [("  " + s.name, tell(s.title)) for s in subjects if s.kind == kind]
+        yield parts.table(("", ""), rows, view, left=(0, 1))
+
+
+def list_grid(subjects: Sequence[Any]) -> Grid:
+    """One row a subject."""
+    rows = tuple((s.kind, s.name, tell(s.title)) for s in subjects)
+    heads = (say(N_("kind")), say(N_("name")), say(N_("title")))
+    return Grid(keys=("kind", "name", "title"), heads=heads, rows=rows, raw=rows)
 
 
 def grid(explanation: Explanation) -> Grid:
