@@ -191,7 +191,6 @@ def test_interrupt_is_130(run, stubbed):
         (["plan", "m", "--set", "nonsense"], "--set job.dropout=true"),
         (["estimate", "m", "--config", "/does/not/exist.toml"], "/does/not/exist.toml"),
         (["explain", "/does/not/exist.json", "mfu"], "/does/not/exist.json"),
-        (["explain"], "tensor-parallel"),
     ],
 )
 def test_wrong_usage_is_two_and_names_the_fix(arguments, expected, run, stubbed):
