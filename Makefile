@@ -69,12 +69,15 @@ locale: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/evaluate_speed.py
+	$(BIN)/python benchmarks/search_speed.py
 	$(BIN)/python benchmarks/scale_cost.py
 	$(BIN)/python benchmarks/korthikanti.py
 	$(BIN)/python benchmarks/llama3_405b.py
 	test ! -d ../shared || $(BIN)/python benchmarks/measured_runs.py ../shared/validation/measured_runs.csv
 	test ! -d ../shared || $(BIN)/python benchmarks/memory_runs.py ../shared/validation/measured_runs.csv
 	test ! -d ../shared || $(BIN)/python benchmarks/fit_collectives.py ../shared --check
+	test ! -d ../shared || $(BIN)/python benchmarks/fit_kernels.py ../shared/validation/kernel_efficiency.csv
 
 size:
 	bash tools/install_size.sh "$(PYTHON)"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from meshwright.messages import LOCALE_DIR
+from meshwright.messages import LOCALE_DIR, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,19 @@ def label(term: str, language: str = "en") -> str:
     """How `term` is written for a reader of `language`; an unknown term is its own label."""
     found = entry(term)
     return found.labels.get(language, found.labels["en"]) if found else term.rsplit(".", 1)[-1].replace("_", " ")
+
+
+class Label(Text):
+    """A term as a value of a sentence: rendered as its label in the language of the sentence."""
+
+    __slots__ = ()
+
+    def __init__(self, term: str) -> None:
+        super().__init__(term)
+
+    def render(self, language: str = "en") -> str:
+        """The label of the term in `language`."""
+        return label(self.template, language)
 
 
 def meaning(term: str, language: str = "en") -> str:

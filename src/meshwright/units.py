@@ -279,7 +279,7 @@ _FLOP = (
 )  # fmt: skip
 _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _COUNT = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-_MONEY = ((1e9, "B"), (1e6, "M"), (1e4, "k"), (1.0, ""))
+_MONEY = ((1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
 def show_bytes(value: float) -> str:
@@ -309,8 +309,8 @@ def show_count(value: float) -> str:
 
 
 def show_money(value: float) -> str:
-    """US dollars."""
-    if value != 0 and abs(value) < 10:
+    """US dollars, in full below ten thousand, where a price per billion tokens or a small run lies."""
+    if abs(value) < 1e4:
         return f"${figures(value)}"
     return "$" + _scaled(value, _MONEY).replace(" ", "")
 

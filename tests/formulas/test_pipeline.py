@@ -62,19 +62,23 @@ def order_1f1b(p: int, s: int, m: int) -> list[Op]:
 
 
 def order_interleaved(p: int, s: int, m: int, v: int) -> list[Op]:
-    """Groups of p micro-batches pass chunk after chunk; m is a multiple of p."""
+    """Groups of p micro-batches (of all, where there are fewer) pass chunk after chunk; m is a multiple of a group.
+
+    The orders of Megatron and of torch's ScheduleInterleaved1F1B, which also runs with m below p.
+    """
+    size = min(m, p)
 
     def forward(k: int) -> Op:
-        group, rest = divmod(k, p * v)
-        chunk, i = divmod(rest, p)
-        return "F", chunk * p + s, group * p + i
+        group, rest = divmod(k, size * v)
+        chunk, i = divmod(rest, size)
+        return "F", chunk * p + s, group * size + i
 
     def backward(k: int) -> Op:
         _, chunk, i = forward(k)
         return "B", (v - 1 - chunk // p) * p + s, i
 
     total = m * v
-    warm = min(total, (p - s - 1) * 2 + (v - 1) * p)
+    warm = min(total, (p - s - 1) * 2 + (v - 1) * size)
     out = [forward(k) for k in range(warm)]
     for k in range(total - warm):
         out += [forward(k + warm), backward(k)]
@@ -128,6 +132,16 @@ def simulate_zb_h1(p: int, m: int, f: float, b: float, w: float) -> float:
 def test_1f1b_equals_the_simulation(p: int, m: int, f: float, b: float) -> None:
     bubble = bubble_1f1b(p * (f + b), f + b)
     assert m * (f + b) + bubble == pytest.approx(simulate_pipeline([f] * p, [b] * p, m, p), rel=1e-12)
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 8])
+@pytest.mark.parametrize("v", [1, 2, 3, 20])
+@pytest.mark.parametrize("m", [1, 2, 3, 5])
+def test_interleaved_with_fewer_micro_batches_than_stages_equals_the_simulation(p: int, v: int, m: int) -> None:
+    f, b, m = 1.0, 2.0, min(m, p)
+    bubble = bubble_interleaved(p * (f + b), f + b, v, absent=p - m)
+    simulated = simulate_pipeline([f / v] * (p * v), [b / v] * (p * v), m, p, v)
+    assert m * (f + b) + bubble == pytest.approx(simulated, rel=1e-12)
 
 
 @pytest.mark.parametrize("p", [2, 3, 4, 8])
@@ -194,7 +208,7 @@ def test_table_of_the_zero_bubble_repository(p: int, m: int) -> None:
     """Shares of a step with t_F = t_B = t_W: 1F1B (p-1)/(m+p-1) = B, ZB1P a third of its idle time, ZB-V none."""
     f, b = 1.0, 2.0
     total, slow = p * (f + b), f + b
-    idle = {name: SCHEDULE_BUBBLE[name](p, total, slow, f, b, 1) for name in ("1f1b", "gpipe", "zb-h1", "zbv")}
+    idle = {name: SCHEDULE_BUBBLE[name](p, m, total, slow, f, b, 1) for name in ("1f1b", "gpipe", "zb-h1", "zbv")}
     assert idle["1f1b"] / (m * slow + idle["1f1b"]) == pytest.approx((p - 1) / (m + p - 1))
     assert idle["gpipe"] == idle["1f1b"]
     assert idle["zb-h1"] == pytest.approx(idle["1f1b"] / 3)
@@ -262,12 +276,12 @@ def test_mlperf_405b_strong_scaling() -> None:
 @given(p=st.sampled_from([2, 4, 8, 16]), f=st.floats(0.1, 10), ratio=st.floats(1.5, 3), v=st.integers(1, 8))
 def test_order_of_the_schedules(p: int, f: float, ratio: float, v: int) -> None:
     b = ratio * f
-    idle = {name: float(bubble(p, p * (f + b), f + b, f, b, v)) for name, bubble in SCHEDULE_BUBBLE.items()}
+    idle = {name: float(bubble(p, p, p * (f + b), f + b, f, b, v)) for name, bubble in SCHEDULE_BUBBLE.items()}
     assert all(t >= 0 for t in idle.values())
     assert idle["zbv"] <= idle["zb-h1"] <= idle["1f1b"]
     assert idle["interleaved"] == pytest.approx(idle["1f1b"] / v)
     one = {
-        name: float(bubble(1, f + b, f + b, f, b, 1)) for name, bubble in SCHEDULE_BUBBLE.items() if name != "dualpipe"
+        name: float(bubble(1, 1, f + b, f + b, f, b, 1)) for name, bubble in SCHEDULE_BUBBLE.items() if name != "dualpipe"
     }
     assert set(one.values()) == {0.0}  # no pipeline, no bubble
 
@@ -277,6 +291,7 @@ def test_columns_equal_numbers() -> None:
     f, b = np.array([1.0, 0.5, 2.0, 1.0]), np.array([2.0, 1.5, 3.0, 2.5])
     v = np.array([1, 2, 3, 8])
     for bubble in SCHEDULE_BUBBLE.values():
-        column = bubble(p, p * (f + b), f + b, f, b, v)
-        single = [bubble(*map(float, (q, q * (x + y), x + y, x, y, c))) for q, x, y, c in zip(p, f, b, v, strict=True)]
+        column = bubble(p, 4, p * (f + b), f + b, f, b, v)
+        rows = zip(p, f, b, v, strict=True)
+        single = [bubble(*map(float, (q, 4, q * (x + y), x + y, x, y, c))) for q, x, y, c in rows]
         assert column == pytest.approx(single)

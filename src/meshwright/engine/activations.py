@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 from meshwright.engine.operators import Shape, Walk, block_input_bytes, block_walk, saved_bytes
@@ -23,6 +24,15 @@ class BlockActivations(NamedTuple):
 def recompute_groups(strategy: Strategy) -> tuple[str, ...]:
     """The operator groups that selective recompute runs again."""
     return tuple(_ALIASES.get(op, op) for op in strategy.recompute_ops)
+
+
+@functools.cache
+def groups_of_model(model: ModelSpec) -> frozenset[str]:
+    """The operator groups that some block of `model` has."""
+    walks = [block_walk(model, block, Shape(micro_batch=1, seq_len=2)) for block in model.blocks]
+    named = {op.group for walk in walks for op in walk.operators}
+    freed = {group for walk in walks for saved in walk.saved for group in saved.freed_by}
+    return frozenset((named | freed) - {""})
 
 
 def every_other_matmul(strategy: Strategy) -> bool:

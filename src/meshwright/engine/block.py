@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from meshwright.engine.kernels import Rates, operator_time
+from meshwright.engine.kernels import Rates, operator_flops, operator_time
 from meshwright.engine.operators import Collective, Walk
 from meshwright.formulas.numeric import maximum, minimum
 
@@ -24,6 +24,8 @@ class BlockCost(NamedTuple):
     backward_comm: dict[str, Any]  # exposed, by group, recomputed collectives included
     hidden_comm: Any  # communication that runs behind compute
     host: Any  # launch-bound excess
+    flops: Any = 0.0  # forward arithmetic on one rank
+    recompute_flops: Any = 0.0
 
     @property
     def forward(self) -> Any:
@@ -66,46 +68,67 @@ class Overlap(NamedTuple):
 _TENSOR_CHUNKS = 4
 
 
+class TimedWalk(NamedTuple):
+    """A walk with its seconds, before recomputation and overlap are decided."""
+
+    walk: Walk
+    operators: tuple[tuple[Any, Any, Any], ...]  # forward and backward seconds, forward FLOPs
+    collectives: tuple[Any, ...]
+
+
+def time_walk(walk: Walk, r: Rates, collective_time: CollectiveTime) -> TimedWalk:
+    """Time every operator and collective of a walk."""
+    operators = tuple((*operator_time(op, r), operator_flops(op)) for op in walk.operators)
+    return TimedWalk(walk, operators, tuple(collective_time(c) for c in walk.collectives))
+
+
 def block_cost(
     walk: Walk, r: Rates, collective_time: CollectiveTime, recompute: Recompute, overlap: Overlap
 ) -> BlockCost:
     """Cost of a walk under one recompute mode; `full` repeats the forward pass with its communication."""
+    return cost_of(time_walk(walk, r, collective_time), r.host_launch, recompute, overlap)
+
+
+def cost_of(timed: TimedWalk, host_launch: float, recompute: Recompute, overlap: Overlap) -> BlockCost:
+    """Cost of a timed walk under one recompute mode and overlap."""
     forward: dict[str, Any] = {}
     backward: dict[str, Any] = {}
     again: Any = 0.0
-    for op in walk.operators:
-        f, b = operator_time(op, r)
+    flops: Any = 0.0
+    flops_again: Any = 0.0
+    for op, (f, b, work) in zip(timed.walk.operators, timed.operators, strict=True):
         forward[op.part] = forward.get(op.part, 0.0) + f
         backward[op.part] = backward.get(op.part, 0.0) + b
+        flops = flops + work
         if share := recompute.share(op.kind, op.group):
             again = again + share * f
+            flops_again = flops_again + share * work
     comm_f: dict[str, Any] = {}
     comm_b: dict[str, Any] = {}
     hidden: Any = 0.0
-    for c in walk.collectives:
-        seconds = collective_time(c)
+    cover = {"forward": (forward, sum(forward.values())), "backward": (backward, sum(backward.values()))}
+    for c, seconds in zip(timed.walk.collectives, timed.collectives, strict=True):
         group = _GROUP_OF[c.group]
-        parts = forward if c.phase == "forward" else backward
-        exposed = _exposed(c, seconds, parts, overlap)
+        exposed = _exposed(c, seconds, *cover[c.phase], overlap)
         hidden = hidden + (seconds - exposed)
         target = comm_f if c.phase == "forward" else comm_b
         target[group] = target.get(group, 0.0) + exposed
         repeat = recompute.share("matmul", c.recompute_group) if c.phase == "forward" else 0.0
         if repeat:
             comm_b[group] = comm_b.get(group, 0.0) + repeat * exposed
-    kernels = len(walk.operators)
-    host = maximum(kernels * r.host_launch - sum(forward.values()) - sum(comm_f.values()), 0.0)
-    host = host + maximum(2 * kernels * r.host_launch - sum(backward.values()) - sum(comm_b.values()), 0.0)
-    return BlockCost(forward, backward, again, comm_f, comm_b, hidden, host)
+    kernels = len(timed.walk.operators)
+    host = maximum(kernels * host_launch - cover["forward"][1] - sum(comm_f.values()), 0.0)
+    host = host + maximum(2 * kernels * host_launch - cover["backward"][1] - sum(comm_b.values()), 0.0)
+    return BlockCost(forward, backward, again, comm_f, comm_b, hidden, host, flops, flops_again)
 
 
-def _exposed(c: Collective, seconds: Any, parts: dict[str, Any], overlap: Overlap) -> Any:
+def _exposed(c: Collective, seconds: Any, parts: dict[str, Any], whole: Any, overlap: Overlap) -> Any:
     """What of a collective is not hidden behind the compute of its part."""
     if c.group == "context" or (c.behind and c.group == "tensor"):
         return maximum(seconds - parts[c.behind], 0.0)
     if c.group == "expert" and overlap.expert:
         # Two micro-batches alternate (DualPipe, 1F1B all-to-all overlap): the other one's whole block is the cover.
-        return maximum(seconds - 0.5 * sum(parts.values()), 0.0)
+        return maximum(seconds - 0.5 * whole, 0.0)
     if c.group == "tensor" and overlap.tensor:
-        return maximum(seconds - minimum(seconds, sum(parts.values()) / 4) * (1 - 1 / _TENSOR_CHUNKS), 0.0)
+        return maximum(seconds - minimum(seconds, whole / 4) * (1 - 1 / _TENSOR_CHUNKS), 0.0)
     return seconds

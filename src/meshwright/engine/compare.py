@@ -84,7 +84,10 @@ def _tree(roots: Sequence[Term]) -> list[ComparedTerm]:
     out = []
     for path in _union([list(paths) for paths in by_path]):
         node = next(paths[path] for paths in by_path if path in paths)
-        values = tuple(float(paths[path].value) if path in paths else None for paths in by_path)
+        parent = path.rpartition(".")[0]
+        values = tuple(
+            float(paths[path].value) if path in paths else 0.0 if parent in paths else None for paths in by_path
+        )
         out.append(ComparedTerm(path=path, unit=node.unit, values=values))
     return out
 

@@ -118,9 +118,9 @@ def _derived(s: Setting, strategy: Strategy, time: Term, blocks: Blocks, critica
     devices = cluster.devices
     per_token = model_flops_per_token(s.model, job.seq_len)
     model_flops = per_token.training * job.tokens_per_step
-    recompute = time.find("compute.recompute")
-    forward = time.find("compute.forward")
-    share = recompute.value / forward.value if recompute and forward and forward.value else 0.0
+    counts = [s.model.count(kind) for kind in range(len(s.model.blocks))]
+    forward = sum(n * c.flops for n, c in zip(counts, blocks.kinds, strict=True)) + blocks.head.flops
+    share = sum(n * c.recompute_flops for n, c in zip(counts, blocks.kinds, strict=True)) / forward
     hardware_flops = model_flops + share * per_token.forward * job.tokens_per_step
     dtype = peak_dtype(strategy.precision)
     peak = dense_peak(cluster.accelerator, dtype) * devices

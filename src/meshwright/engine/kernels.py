@@ -150,6 +150,13 @@ def _scan(op: Operator, r: Rates) -> tuple[Any, Any]:
     return forward, forward * op.backward_ratio
 
 
+def operator_flops(op: Operator) -> Any:
+    """Forward arithmetic of `op`; element-wise passes count none. [FLOP]"""
+    if op.kind in ("attention", "scan"):
+        return op.flops
+    return 0.0 if op.kind == "memory" else matmul_flops(op.m, op.n, op.k, op.batch)
+
+
 _KINDS: dict[str, Callable[[Operator, Rates], tuple[Any, Any]]] = {
     "matmul": _matmul,
     "grouped_matmul": _grouped,

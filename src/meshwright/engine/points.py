@@ -14,7 +14,8 @@ from meshwright.catalog.hardware import resize
 from meshwright.engine.evaluate import estimate_legal
 from meshwright.engine.kernels import LOW_PRECISION
 from meshwright.engine.params import model_params
-from meshwright.engine.search.plan import Columns, Pool, search
+from meshwright.engine.search.legal import BATCH, SPACE, nothing_legal
+from meshwright.engine.search.plan import Columns, search
 from meshwright.engine.search.rank import fitting, order
 from meshwright.engine.search.space import (
     Constraints,
@@ -25,14 +26,11 @@ from meshwright.engine.search.space import (
 )
 from meshwright.errors import InputError
 from meshwright.messages import N_, Text
-from meshwright.rules.base import RULES
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.estimate import Estimate, Term
 from meshwright.spec.plan import Problem, ScalePoint
 
-BATCH = "global_batch"  # why a count fails: the batch cannot be split over so many devices
-MEMORY = "memory"
-SPACE = "devices"  # no mesh of the space, or no cluster of this size
+MEMORY = "memory"  # why a count fails, beside BATCH, SPACE and the ids of rules
 
 
 class Found(NamedTuple):
@@ -62,7 +60,7 @@ def best_at(problem: Problem, devices: int, batch: int, constraints: Constraints
         return Found(devices, batch, None, MEMORY, reason)
     columns, pool = search(here, constraints)
     if not len(columns.peak):
-        return Found(devices, batch, None, *_nothing_legal(pool, devices, batch))
+        return Found(devices, batch, None, *nothing_legal(pool.rejected, pool.candidates, devices, batch))
     fits = fitting(here, columns, constraints.max_memory_fraction)
     if not fits.any():
         return Found(devices, batch, None, MEMORY, _nothing_fits(here, columns, constraints))
@@ -101,26 +99,6 @@ def _nothing_fits(problem: Problem, columns: Columns, constraints: Constraints) 
         need=f"{need / 2**30:,.1f}",
         have=f"{capacity / 2**30:,.1f}",
     )
-
-
-def _nothing_legal(pool: Pool, devices: int, batch: int) -> tuple[str, Text]:
-    """The rule that removed most of what the divisibility of the model had left, and the one that removed most."""
-    if not pool.candidates:
-        return SPACE, Text(N_("no mesh of the space that is searched fills {devices} devices"), devices=f"{devices:,}")
-    last = {code: n for code, n in pool.rejected.items() if RULES[code].stage != "mesh"} or dict(pool.rejected)
-    code = max(last, key=lambda c: (last[c], c))
-    if RULES[code].stage != "batch":
-        return code, Text(N_("no legal strategy; {code} rejects most: {title}"), code=code, title=RULES[code].title)
-    most = max(pool.rejected, key=lambda c: (pool.rejected[c], c))
-    values = {"batch": f"{batch:,}", "devices": f"{devices:,}", "code": code}
-    if RULES[most].stage == "batch":
-        text = N_("a global batch of {batch} sequences cannot be split over {devices} devices ({code})")
-        return BATCH, Text(text, **values)
-    text = N_(
-        "a global batch of {batch} sequences cannot be split over {devices} devices ({code}) by the few meshes that"
-        " {other} leaves: {title}"
-    )
-    return BATCH, Text(text, other=most, title=RULES[most].title, **values)
 
 
 # ------------------------------------------------------------------------------------------------ counts
@@ -194,8 +172,8 @@ def grown_batch(batch: int, base: int, devices: int) -> int:
     exact = batch * devices / base
     if batch * devices % base == 0:
         return batch * devices // base
-    reach = int(min(max(exact * 0.05, 1), 1000))
-    near = range(max(1, int(exact) - reach), int(exact) + reach + 2)
+    reach = min(max(exact * 0.05, 1.0), 1000.0)
+    near = range(max(1, math.ceil(exact - reach)), math.floor(exact + reach) + 1)
     return max(near, key=lambda b: (math.gcd(b, devices), -abs(b - exact)))
 
 
@@ -224,9 +202,7 @@ def as_points(found: Sequence[Found]) -> tuple[ScalePoint, ...]:
         e = f.estimate
         if e is None:
             blank = dict.fromkeys(("efficiency", "exposed_communication", "bubble", "marginal", "dollars_per_token"))
-            out.append(
-                ScalePoint(devices=f.devices, global_batch=f.batch, estimate=None, reason=f.reason, **blank)
-            )
+            out.append(ScalePoint(devices=f.devices, global_batch=f.batch, estimate=None, reason=f.reason, **blank))
             continue
         marginal = None
         if before is not None:

@@ -28,6 +28,9 @@ class StageClass:
     counts: tuple[int, ...] = field(init=False)  # layers by block kind, all chunks (no multi-token-prediction modules)
     layers: int = field(init=False)
 
+    def __hash__(self) -> int:  # cheap: a key of many caches; equality stays exact
+        return self.index + 1009 * self.layers + 31 * self.pipeline + len(self.chunks)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", tuple(sum(kind) for kind in zip(*self.chunks, strict=True)))
         object.__setattr__(self, "layers", sum(self.counts))

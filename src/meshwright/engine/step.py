@@ -121,7 +121,7 @@ def assemble(
         slow_f, slow_b = where(slower, t.forward, slow_f), where(slower, t.backward, slow_b)
         everything = everything + stage.stages_in_class * t.both
     slowest = slow_f + slow_b
-    bubble = SCHEDULE_BUBBLE[schedule](pipeline, everything, slowest, slow_f, slow_b, virtual)
+    bubble = SCHEDULE_BUBBLE[schedule](pipeline, m, everything, slowest, slow_f, slow_b, virtual)
     gather: Any = 0.0
     reduce: Any = 0.0
     hidden: Any = 0.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from meshwright.catalog.constants import constants
 from meshwright.engine.activations import BlockActivations, every_other_matmul, recompute_groups, stored_and_transient
-from meshwright.engine.block import BlockCost, Overlap, Recompute, block_cost
+from meshwright.engine.block import BlockCost, Overlap, Recompute, TimedWalk, cost_of, time_walk
 from meshwright.engine.communication import Network, collective_time, expert_all_to_all_time, network
 from meshwright.engine.kernels import LOW_PRECISION, Rates, rates
 from meshwright.engine.operators import (
@@ -33,7 +33,7 @@ from meshwright.formulas.moe import busiest_rank
 from meshwright.formulas.numeric import maximum
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.job import Job
-from meshwright.spec.model import ModelSpec, Moe
+from meshwright.spec.model import Block, ModelSpec, Moe
 from meshwright.spec.strategy import Strategy
 
 
@@ -123,51 +123,102 @@ def collective_timer(
     return seconds
 
 
+class TimedBlocks(NamedTuple):
+    """Timed walks of every block kind, of head and embedding, for one shape."""
+
+    shape: Shape
+    kinds: tuple[TimedWalk, ...]
+    head: TimedWalk
+    embedding: TimedWalk
+
+
+def _kind_shape(shape: Shape, block: Block) -> Shape:
+    """The shape a block is walked with: expert degrees only where there are experts, so that others can be shared."""
+    return shape if isinstance(block.mlp, Moe) else shape._replace(expert=1, expert_tensor=1, expert_imbalance=1.0)
+
+
+def _timed_kind(s: Setting, shape: Shape, groups: dict[str, Group], block: Block) -> TimedWalk:
+    moe = block.mlp if isinstance(block.mlp, Moe) else None
+    return time_walk(block_walk(s.model, block, shape), s.rates, collective_timer(s, shape, groups, moe))
+
+
+def _timed_ends(s: Setting, shape: Shape, groups: dict[str, Group], vocab: Any) -> tuple[TimedWalk, TimedWalk]:
+    timer = collective_timer(s, shape, groups, None)
+    head = time_walk(head_walk(s.model, shape, vocab), s.rates, timer)
+    return head, time_walk(embedding_walk(s.model, shape), s.rates, timer)
+
+
+def timed_blocks(s: Setting, strategy: Strategy, groups: dict[str, Group]) -> TimedBlocks:
+    """Walk and time every block kind, the head and the embedding; recompute and overlap come later."""
+    shape = shape_of(s, strategy)
+    kinds = tuple(_timed_kind(s, _kind_shape(shape, block), groups, block) for block in s.model.blocks)
+    return TimedBlocks(shape, kinds, *_timed_ends(s, shape, groups, padded_vocab(s.model, strategy)))
+
+
+def blocks_of(s: Setting, strategy: Strategy, groups: dict[str, Group], timed: TimedBlocks | None = None) -> Blocks:
+    """Cost of every block kind, the head and the embedding; `timed` when their walks were timed before."""
+    timed = timed or timed_blocks(s, strategy, groups)
+    overlap = Overlap(strategy.overlap_tensor, strategy.overlap_expert)
+    chosen = Recompute(strategy.recompute, recompute_groups(strategy), every_other_matmul(strategy))
+    block_input = block_input_bytes(s.model, timed.shape)
+    launch = s.rates.host_launch
+    kept = [stored_and_transient(t.walk, timed.shape, block_input, strategy) for t in timed.kinds]
+    return Blocks(
+        kinds=tuple(cost_of(t, launch, chosen, overlap) for t in timed.kinds),
+        head=cost_of(timed.head, launch, Recompute(), overlap),
+        embedding=cost_of(timed.embedding, launch, Recompute(), overlap),
+        activations=BlockActivations(tuple(k[0] for k in kept), tuple(k[1] for k in kept)),
+    )
+
+
+class _Shared(NamedTuple):
+    """What identifies the timing of a walk besides its shape."""
+
+    model: ModelSpec
+    cluster: Cluster
+    job: Job
+    framework: str
+    precision: str
+    tensor: Group
+    context: Group
+
+    def setting(self) -> Setting:
+        """The setting these belong to."""
+        return setting(self.model, self.cluster, self.job, self.framework, self.precision)
+
+
 def blocks_once(s: Setting, strategy: Strategy, groups: dict[str, Group]) -> Blocks:
-    """`blocks_of` for one strategy, remembered: strategies that differ in pipeline, data or sharding share blocks."""
-    key = (
-        strategy.framework, strategy.precision, strategy.tensor, strategy.context, strategy.expert,
-        strategy.expert_tensor, strategy.micro_batch, strategy.sequence_parallel, strategy.recompute,
-        strategy.recompute_ops, strategy.overlap_tensor, strategy.overlap_expert,
-    )  # fmt: skip
-    used = (groups["tensor"], groups["context"], groups["expert"], groups["expert_tensor"])
-    return _blocks_by_key(s.model, s.cluster, s.job, key, used)
+    """`blocks_of` for one strategy; timed walks are remembered: strategies of one shape share them."""
+    shape = shape_of(s, strategy)
+    known = _Shared(
+        s.model, s.cluster, s.job, strategy.framework, strategy.precision, groups["tensor"], groups["context"]
+    )
+    kinds = tuple(
+        _moe_once(known, shape, groups["expert"], groups["expert_tensor"], n)
+        if isinstance(block.mlp, Moe)
+        else _dense_once(known, _kind_shape(shape, block), n)
+        for n, block in enumerate(s.model.blocks)
+    )
+    plain = shape._replace(expert=1, expert_tensor=1, expert_imbalance=1.0)
+    ends = _ends_once(known, plain, padded_vocab(s.model, strategy))
+    return blocks_of(s, strategy, groups, TimedBlocks(shape, kinds, *ends))
 
 
 @lru_cache(maxsize=4096)
-def _blocks_by_key(
-    model: ModelSpec, cluster: Cluster, job: Job, key: tuple[Any, ...], used: tuple[Group, ...]
-) -> Blocks:
-    names = (
-        "framework", "precision", "tensor", "context", "expert", "expert_tensor", "micro_batch", "sequence_parallel",
-        "recompute", "recompute_ops", "overlap_tensor", "overlap_expert",
-    )  # fmt: skip
-    strategy = Strategy(**dict(zip(names, key, strict=True)))
-    groups = dict(zip(("tensor", "context", "expert", "expert_tensor"), used, strict=True))
-    return blocks_of(setting(model, cluster, job, strategy.framework, strategy.precision), strategy, groups)
+def _moe_once(known: _Shared, shape: Shape, expert: Group, expert_tensor: Group, kind: int) -> TimedWalk:
+    groups = {"tensor": known.tensor, "context": known.context, "expert": expert, "expert_tensor": expert_tensor}
+    return _timed_kind(known.setting(), shape, groups, known.model.blocks[kind])
 
 
-def blocks_of(s: Setting, strategy: Strategy, groups: dict[str, Group]) -> Blocks:
-    """Walk and time every block kind, the head and the embedding."""
-    shape = shape_of(s, strategy)
-    vocab = padded_vocab(s.model, strategy)
-    overlap = Overlap(strategy.overlap_tensor, strategy.overlap_expert)
-    chosen = Recompute(strategy.recompute, recompute_groups(strategy), every_other_matmul(strategy))
-    block_input = block_input_bytes(s.model, shape)
+@lru_cache(maxsize=4096)
+def _dense_once(known: _Shared, shape: Shape, kind: int) -> TimedWalk:
+    groups = {"tensor": known.tensor, "context": known.context}
+    return _timed_kind(known.setting(), shape, groups, known.model.blocks[kind])
 
-    def cost(walk: Walk, recompute: Recompute, moe: Moe | None = None) -> BlockCost:
-        return block_cost(walk, s.rates, collective_timer(s, shape, groups, moe), recompute, overlap)
 
-    kinds, stored, transient = [], [], []
-    for block in s.model.blocks:
-        walk = block_walk(s.model, block, shape)
-        kinds.append(cost(walk, chosen, block.mlp if isinstance(block.mlp, Moe) else None))
-        keep, extra = stored_and_transient(walk, shape, block_input, strategy)
-        stored.append(keep)
-        transient.append(extra)
-    head = cost(head_walk(s.model, shape, vocab), Recompute())
-    embedding = cost(embedding_walk(s.model, shape), Recompute())
-    return Blocks(tuple(kinds), head, embedding, BlockActivations(tuple(stored), tuple(transient)))
+@lru_cache(maxsize=4096)
+def _ends_once(known: _Shared, shape: Shape, vocab: int) -> tuple[TimedWalk, TimedWalk]:
+    return _timed_ends(known.setting(), shape, {"tensor": known.tensor, "context": known.context}, vocab)
 
 
 class Layout(NamedTuple):
@@ -186,7 +237,7 @@ def stages_of(model: ModelSpec, strategy: Strategy) -> tuple[StageClass, ...]:
 def layout_of(s: Setting, strategy: Strategy, stage: StageClass, groups: dict[str, Group]) -> Layout:
     """State traffic and optimizer time of one stage class."""
     params = rank_params(s.model, strategy, stage)
-    hybrid = bool(np.any(strategy.shard))
+    hybrid = bool(strategy.shard if isinstance(strategy.shard, int) else np.any(strategy.shard))
     traffic = gradient_traffic(
         s.network,
         groups,

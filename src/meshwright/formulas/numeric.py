@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
+_ARRAY = np.ndarray
 Number = float | int | npt.NDArray[Any]
 
 
@@ -35,45 +36,45 @@ SqrtCost = Annotated[Any, Unit("second / byte ** 0.5")]
 
 def maximum(a: Any, b: Any) -> Any:
     """The larger of `a` and `b`, element by element on arrays."""
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    if isinstance(a, _ARRAY) or isinstance(b, _ARRAY):
         return np.maximum(a, b)
     return a if a >= b else b
 
 
 def minimum(a: Any, b: Any) -> Any:
     """The smaller of `a` and `b`, element by element on arrays."""
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    if isinstance(a, _ARRAY) or isinstance(b, _ARRAY):
         return np.minimum(a, b)
     return a if a <= b else b
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
     """`a` where `condition` holds, else `b`. Both are evaluated: neither may divide by zero."""
-    if isinstance(condition, np.ndarray) or isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    if isinstance(condition, _ARRAY) or isinstance(a, _ARRAY) or isinstance(b, _ARRAY):
         return np.where(condition, a, b)
     return a if condition else b
 
 
 def ceil(x: Any) -> Any:
     """Smallest whole number not below `x`."""
-    return np.ceil(x) if isinstance(x, np.ndarray) else math.ceil(x)
+    return np.ceil(x) if isinstance(x, _ARRAY) else math.ceil(x)
 
 
 def floor(x: Any) -> Any:
     """Largest whole number not above `x`."""
-    return np.floor(x) if isinstance(x, np.ndarray) else math.floor(x)
+    return np.floor(x) if isinstance(x, _ARRAY) else math.floor(x)
 
 
 def log2(x: Any) -> Any:
     """Base-2 logarithm."""
-    return np.log2(x) if isinstance(x, np.ndarray) else math.log2(x)
+    return np.log2(x) if isinstance(x, _ARRAY) else math.log2(x)
 
 
 def log(x: Any) -> Any:
     """Natural logarithm."""
-    return np.log(x) if isinstance(x, np.ndarray) else math.log(x)
+    return np.log(x) if isinstance(x, _ARRAY) else math.log(x)
 
 
 def sqrt(x: Any) -> Any:
     """Square root; keeps units of quantities (`x ** 0.5`)."""
-    return np.sqrt(x) if isinstance(x, np.ndarray) else x**0.5
+    return np.sqrt(x) if isinstance(x, _ARRAY) else x**0.5

@@ -33,21 +33,33 @@ def bubble_1f1b(all_stages: Seconds, slowest: Seconds) -> Seconds:
     return all_stages - slowest
 
 
-@formula("pipeline.bubble.interleaved", source=NARAYANAN + ", section 2.2.2", equation="(p - 1)(t_f + t_b) / v")
-def bubble_interleaved(all_stages: Seconds, slowest: Seconds, chunks: Count) -> Seconds:
+@formula(
+    "pipeline.bubble.interleaved",
+    source=NARAYANAN + ", section 2.2.2",
+    equation="(p - 1)(t_f + t_b) / v + max(p - m, 0)(1 - 1/v)(t_f + t_b)",
+)
+def bubble_interleaved(all_stages: Seconds, slowest: Seconds, chunks: Count, absent: Count = 0) -> Seconds:
     """Idle time of the interleaved schedule with `chunks` model chunks per stage.
 
     Parameters
     ----------
     all_stages, slowest : as in `bubble_1f1b`. [s]
     chunks : model chunks per stage, v. [1]
+    absent : micro-batches that are missing to one per stage, max(p - m, 0). [1]
+
+    Notes
+    -----
+    The second term is not the paper's, which asks for a multiple of p micro-batches: with fewer, each stage waits
+    p - m chunk passes for a micro-batch to come round again, once per chunk, and interleaving gains little.
 
     Examples
     --------
     >>> bubble_interleaved(24.0, 3.0, 3)
     7.0
+    >>> bubble_interleaved(12.0, 3.0, 3, absent=3)  # one micro-batch visits four stages one after the other
+    9.0
     """
-    return (all_stages - slowest) / chunks
+    return (all_stages - slowest) / chunks + absent * slowest * (chunks - 1) / chunks
 
 
 @formula(
@@ -131,10 +143,10 @@ def bubble_zbv(stages: Count, forward: Seconds, input_grad: Seconds, weight_grad
 
 
 SCHEDULE_BUBBLE: dict[str, Callable[..., Seconds]] = {
-    "1f1b": lambda p, total, slow, f, b, v: bubble_1f1b(total, slow),
-    "gpipe": lambda p, total, slow, f, b, v: bubble_1f1b(total, slow),
-    "interleaved": lambda p, total, slow, f, b, v: bubble_interleaved(total, slow, v),
-    "zb-h1": lambda p, total, slow, f, b, v: bubble_zero_bubble_h1(p, f, b / 2, b / 2),
-    "zbv": lambda p, total, slow, f, b, v: bubble_zbv(p, f, b / 2, b / 2),
-    "dualpipe": lambda p, total, slow, f, b, v: bubble_dualpipe(p, f + b, b, b / 2),
+    "1f1b": lambda p, m, total, slow, f, b, v: bubble_1f1b(total, slow),
+    "gpipe": lambda p, m, total, slow, f, b, v: bubble_1f1b(total, slow),
+    "interleaved": lambda p, m, total, slow, f, b, v: bubble_interleaved(total, slow, v, maximum(p - m, 0 * p)),
+    "zb-h1": lambda p, m, total, slow, f, b, v: bubble_zero_bubble_h1(p, f, b / 2, b / 2),
+    "zbv": lambda p, m, total, slow, f, b, v: bubble_zbv(p, f, b / 2, b / 2),
+    "dualpipe": lambda p, m, total, slow, f, b, v: bubble_dualpipe(p, f + b, b, b / 2),
 }

@@ -43,6 +43,7 @@ class Call:
 
 REGISTRY: dict[str, Formula] = {}
 _recorder: ContextVar[list[Call] | None] = ContextVar("recorder", default=None)
+_recorders = 0  # open recordings of all contexts: the idle path looks at nothing else
 
 
 def formula(id: str, *, source: str, equation: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -53,8 +54,7 @@ def formula(id: str, *, source: str, equation: str = "") -> Callable[[Callable[P
 
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-            calls = _recorder.get()
-            if calls is None:
+            if not _recorders or (calls := _recorder.get()) is None:
                 return function(*args, **kwargs)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
@@ -73,9 +73,12 @@ def formula(id: str, *, source: str, equation: str = "") -> Callable[[Callable[P
 @contextmanager
 def recording() -> Iterator[list[Call]]:
     """Collect every formula call made inside the block."""
+    global _recorders
     calls: list[Call] = []
     token = _recorder.set(calls)
+    _recorders += 1
     try:
         yield calls
     finally:
+        _recorders -= 1
         _recorder.reset(token)

@@ -10,6 +10,7 @@ import math
 
 from meshwright.formulas.memory_activations import layer_full, layer_selective
 from meshwright.formulas.memory_states import megatron_states
+from meshwright.glossary import Label
 from meshwright.messages import N_, Text
 from meshwright.rules.base import RuleContext, Said, rule
 from meshwright.rules.nearest import divisors
@@ -208,6 +209,7 @@ def tokens_few(c: RuleContext) -> Said:
 
 # Idle share of a schedule is weight · (p - 1) / (chunks · m) of the busy time; with backward twice as long as forward
 # and its two halves equal: zero-bubble H1 leaves (f + b - w) of (f + b) = 1/3.
+INTERLEAVED = ("megatron", "fsdp")  # frameworks with an interleaved schedule
 BUBBLE_WEIGHT = {"1f1b": 1.0, "gpipe": 1.0, "interleaved": 1.0, "zb-h1": 1 / 3}
 
 
@@ -238,21 +240,36 @@ def bubble_share(c: RuleContext, micro_batches: float) -> float:
 def bubble(c: RuleContext) -> Said:
     s, m = c.strategy, c.micro_batches
     ratio = BUBBLE_LIMIT / (1 - BUBBLE_LIMIT)
-    need = math.ceil(BUBBLE_WEIGHT[s.schedule] * (s.pipeline - 1) / (s.virtual * ratio) - 1e-9)
+    idle = BUBBLE_WEIGHT[s.schedule] * (s.pipeline - 1)
+    need = math.ceil(idle / (s.virtual * ratio) - 1e-9)
+    if s.virtual > 1:  # interleaving takes micro-batches in groups of the pipeline (MW-C202)
+        need = -(-need // s.pipeline) * s.pipeline
     message = Text(
-        N_("pipeline {pipeline} with {chunks} chunks and {count} micro-batches idles {share:.0%} of the step"),
+        N_("pipeline {pipeline} with {chunks} chunks and {count} micro-batches idles {share:.0%} of its time when stages "
+           "are equal"),
         pipeline=s.pipeline, chunks=s.virtual, count=m, share=bubble_share(c, m),
     )  # fmt: skip
-    chunks = math.ceil(s.virtual * need / m - 1e-9)
-    values = {"need": need, "batch": need * c.replicas_batch}
-    if chunks <= c.facts.layers // s.pipeline:
+    values = {"need": need, "batch": need * c.replicas_batch, "limit": BUBBLE_LIMIT}
+    chunks = even_chunks(c, math.ceil(idle / (m * ratio) - 1e-9))
+    if chunks:
         fix = Text(
-            N_("{need} micro-batches bring it to 10% (global batch {batch} with this mesh); so do {chunks} chunks"),
+            N_("{need} micro-batches bring it to {limit:.0%} or less (global batch {batch} with this mesh); so do {chunks} "
+               "chunks"),
             chunks=chunks, **values,
         )  # fmt: skip
     else:
-        fix = Text(N_("{need} micro-batches bring it to 10% (global batch {batch} with this mesh)"), **values)
+        fix = Text(
+            N_("{need} micro-batches bring it to {limit:.0%} or less (global batch {batch} with this mesh)"), **values
+        )
     return message, fix, {"share": bubble_share(c, m), "micro_batches": need}
+
+
+def even_chunks(c: RuleContext, least: int) -> int:
+    """The fewest chunks per rank, at least `least`, that hold equally many layers; 0 where interleaving cannot."""
+    s, layers = c.strategy, c.facts.layers
+    if s.framework not in INTERLEAVED or c.micro_batches % s.pipeline:
+        return 0
+    return next((v for v in range(least, layers // s.pipeline + 1) if layers % (s.pipeline * v) == 0), 0)
 
 
 @rule(
@@ -602,8 +619,8 @@ def exposed_share(c: RuleContext) -> float:
 def exposed(c: RuleContext) -> Said:
     largest = communication(c)[0]
     message = Text(
-        N_("{share:.0%} of the step is exposed communication, most of it `{name}` with {time}"),
-        share=exposed_share(c), name=largest.name, time=show(largest.value, "s"),
+        N_("{share:.0%} of the step is exposed communication, most of it {name} with {time}"),
+        share=exposed_share(c), name=Label(f"step.{largest.name}"), time=show(largest.value, "s"),
     )  # fmt: skip
     return message, None, {"share": exposed_share(c), "largest": largest.name}
 
@@ -702,9 +719,9 @@ def over(c: RuleContext) -> Said:
     e = found(c.estimate)
     largest = max(e.memory.children, key=lambda t: t.value, default=e.memory)
     message = Text(
-        N_("stage {stage} needs {peak}, {over} above the limit; most of it `{name}` with {value}"),
+        N_("stage {stage} needs {peak}, {over} above the limit; most of it {name} with {value}"),
         stage=e.peak_stage, peak=show(e.peak_bytes, "B"), over=show(e.peak_bytes - e.capacity_bytes, "B"),
-        name=largest.name, value=show(largest.value, "B"),
+        name=Label(f"device.{largest.name}"), value=show(largest.value, "B"),
     )  # fmt: skip
     fix, data = relief(c)
     return message, fix, {"try": data}

@@ -22,6 +22,8 @@ DEGREES = ("data", "tensor", "pipeline", "context", "expert", "expert_tensor", "
 MEGATRON_ARGS = "Megatron-LM megatron/training/arguments.py, validate_args"
 MEGATRON_CONFIG = "megatron-core transformer/transformer_config.py, TransformerConfig.__post_init__"
 
+ENDS = 2  # the embedding and the head may be stages without layers
+
 
 def has_experts(c: RuleContext) -> bool:
     """Whether the model routes tokens to experts."""
@@ -290,13 +292,13 @@ def layers_unequal(c: RuleContext) -> Said:
 
 @rule(
     "MW-C108",
-    title=N_("Every virtual stage holds at least one layer"),
-    reason=N_("A stage without layers has nothing to compute and nothing to send on."),
+    title=N_("Every virtual stage between the first and the last holds at least one layer"),
+    reason=N_("A stage without layers has nothing to compute; only the embedding and the head can stand alone."),
     fix=N_("Lower the pipeline degree or the number of chunks."),
-    condition="pipeline * virtual <= layers",
-    source="megatron-core pipeline_parallel/schedules.py; torch.distributed.pipelining",
+    condition="pipeline * virtual <= layers + 2",
+    source="megatron-core --pipeline-model-parallel-layout (embedding and loss may be stages of their own)",
     where="pipeline",
-    violated=lambda c: c.strategy.pipeline * c.chunks > c.facts.layers,
+    violated=lambda c: c.strategy.pipeline * c.chunks > c.facts.layers + ENDS,
 )
 def layers_enough(c: RuleContext) -> Said:
     s, layers = c.strategy, c.facts.layers
@@ -304,16 +306,16 @@ def layers_enough(c: RuleContext) -> Said:
         N_("{stages} virtual stages (pipeline {pipeline} × chunks {chunks}) for {layers} layers"),
         stages=s.pipeline * c.chunks, pipeline=s.pipeline, chunks=c.chunks, layers=layers,
     )  # fmt: skip
-    most = layers // c.chunks
+    most = (layers + ENDS) // c.chunks
     if most < 1:
-        return message, Text(N_("pipeline × chunks at most {layers}"), layers=layers), {"legal": []}
+        return message, Text(N_("pipeline × chunks at most {layers}"), layers=layers + ENDS), {"legal": []}
     return message, Text(N_("pipeline at most {most}"), most=most), {"legal": [most]}
 
 
 def split_inconsistent(c: RuleContext) -> Mask:
     """`layers_per_stage` does not describe this model on this many stages."""
     split, s = c.strategy.layers_per_stage, c.strategy
-    if sum(split) != c.facts.layers or min(split) < 1:
+    if sum(split) != c.facts.layers or min(split) < 0 or min(split[1:-1], default=1) < 1:
         return True
     return (len(split) != s.pipeline) & (len(split) != s.pipeline * c.chunks)
 
@@ -322,10 +324,11 @@ def split_inconsistent(c: RuleContext) -> Mask:
     "MW-C109",
     title=N_("An explicit layer split matches the model and the pipeline"),
     reason=N_(
-        "A split lists the layers of every stage: as many entries as stages, none empty, together the whole model."
+        "A split lists the layers of every stage: as many entries as stages, none empty between the first and the last,"
+        " together the whole model."
     ),
     fix=N_("List one number of layers per stage, summing to the layers of the model."),
-    condition="len(layers_per_stage) in {pipeline, pipeline * virtual}; sum == layers; each >= 1",
+    condition="len(layers_per_stage) in {pipeline, pipeline * virtual}; sum == layers; each >= 1 but the first and the last",
     source=f"{MEGATRON_ARGS} (--pipeline-model-parallel-layout)",
     where="layers_per_stage",
     applies=lambda c: bool(c.strategy.layers_per_stage),

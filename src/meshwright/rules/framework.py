@@ -38,6 +38,11 @@ OPTIMIZERS_OF = {
 MEGATRON_ARGS = "Megatron-LM arguments.py validate_args"
 
 
+def recomputed(c: RuleContext) -> tuple[str, ...]:
+    """Operator groups of the strategy under Megatron's names, which an older one for the attention core joins."""
+    return tuple("core_attn" if op == "core_attention" else op for op in c.strategy.recompute_ops)
+
+
 def refused(table: dict[str, tuple[str, ...]], framework: str, value: str) -> bool:
     """Whether `framework` has no such value; unknown frameworks refuse nothing here."""
     return framework in table and value not in table[framework]
@@ -532,3 +537,26 @@ def sequence_parallel_idle(c: RuleContext) -> Said:
 )
 def overlap_gather(c: RuleContext) -> Said:
     return Text(N_("overlap_param_gather without overlap_grad_reduce")), None, {}
+
+
+# --recompute-modules of Megatron-LM; other groups of operators exist only where single tensors can be named.
+MEGATRON_MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+
+
+@rule(
+    "MW-C325",
+    title=N_("Megatron recomputes the modules it names"),
+    reason=N_("Selective recomputation checkpoints whole modules; the activation function of a dense MLP is not one, that "
+              "of experts is."),
+    fix=N_("Name modules that Megatron has."),
+    condition="recompute_ops in the recompute modules of Megatron with selective",
+    source="megatron-core transformer/transformer_config.py, TransformerConfig.recompute_modules",
+    where="recompute",
+    frameworks=("megatron",),
+    applies=lambda c: c.strategy.recompute == "selective",
+    violated=lambda c: any(op not in MEGATRON_MODULES for op in recomputed(c)),
+)  # fmt: skip
+def recompute_modules(c: RuleContext) -> Said:
+    unknown = next(op for op in recomputed(c) if op not in MEGATRON_MODULES)
+    message = Text(N_("megatron has no recompute module `{name}`"), name=unknown)
+    return message, Text(N_("recompute_ops = {names}"), names=listed(MEGATRON_MODULES)), {"legal": list(MEGATRON_MODULES)}

@@ -232,4 +232,4 @@ class ModelSpec:
         return self.pattern.count(block)
 
     def __hash__(self) -> int:  # cheap: the hot path asks lru_cache thousands of times; equality stays exact
-        return hash((self.name, self.hidden, self.vocab, len(self.pattern)))
+        return hash(self.name)

@@ -25,7 +25,9 @@ def draw(plan: Plan, view: View) -> Iterable[Any]:
     """The whole plan."""
     yield parts.line(parts.problem_line(plan.problem), "bold")
     yield parts.line(counts(plan))
-    if plan.best is None:
+    if not plan.legal:
+        yield parts.line(say(N_("NOTHING IS LEGAL: rules reject every strategy")), "bold red")
+    elif plan.best is None:
         yield parts.line(say(N_("NOTHING FITS: no legal strategy fits into the memory of these devices")), "bold red")
     else:
         yield parts.line("")

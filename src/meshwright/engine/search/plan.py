@@ -112,7 +112,7 @@ def _score_schedule(
 ) -> None:
     """Score one framework under one schedule; blocks are shared by all its categories."""
     model, cluster, job = problem.model, problem.cluster, problem.job
-    modes = recomputes(framework, c)
+    modes = recomputes(model, framework, c)
     legal_by: list[tuple[Category, npt.NDArray[np.bool_]]] = []
     for category in categories(model, cluster, job, framework, c):
         columns = strategy_of(whole, category, modes[0], schedule, job.precision)
@@ -199,7 +199,7 @@ def plan(
         near_misses=misses,
         placement=describe(problem.cluster, best.strategy) if best else (),
         reasons=reasons(columns, fits, best) if best else (),
-        next_steps=what_next(problem, best, misses),
+        next_steps=what_next(problem, best, misses, pool),
         findings=findings,
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.engine.evaluate import estimate_legal
+from meshwright.engine.search.legal import BATCH, nothing_legal, odd_part
 from meshwright.engine.search.rank import SAME
 from meshwright.messages import N_, Text
 from meshwright.rules.base import RuleContext
@@ -17,12 +18,14 @@ from meshwright.spec.estimate import Estimate
 from meshwright.spec.job import Precision
 from meshwright.spec.plan import NearMiss, Problem, Ranked
 from meshwright.spec.strategy import Strategy
+from meshwright.units import figures
 
 if TYPE_CHECKING:
-    from meshwright.engine.search.plan import Columns
+    from meshwright.engine.search.plan import Columns, Pool
 
 Mask = npt.NDArray[np.bool_]
 GIB = 2**30
+HALF = 0.5  # a saving of less than this share of the loss is not worth a word
 
 
 def gib(size: float) -> str:
@@ -72,20 +75,17 @@ def reason_for_rank(estimate: Estimate, winner: Estimate | None) -> Text | None:
     theirs = {t.name: t.value for t in winner.time.children}
     more = {name: ours.get(name, 0.0) - theirs.get(name, 0.0) for name in {*ours, *theirs}}
     worst = max(more, key=lambda name: (more[name], name))
+    saving = min(more, key=lambda name: (more[name], name))
     slower = estimate.step_seconds / winner.step_seconds - 1
+    change = Text(N_("{seconds} s more {term}"), seconds=f"{max(more[worst], 0):.2f}", term=Text(TERM_NAMES[worst]))
+    if more[saving] <= -HALF * more[worst]:  # else the saving hides in the rounding of what is lost
+        change = Text(
+            N_("{change}, {seconds} s less {term}"),
+            change=change, seconds=f"{-more[saving]:.2f}", term=Text(TERM_NAMES[saving]),
+        )  # fmt: skip
     if abs(slower) <= SAME:
-        return Text(
-            N_("as fast within {same}, less simple or equal: {term} {seconds} s more"),
-            same=percent(SAME),
-            term=Text(TERM_NAMES[worst]),
-            seconds=f"{max(more[worst], 0):.2f}",
-        )
-    return Text(
-        N_("{slower} slower: {term} {seconds} s more"),
-        slower=percent(slower, 1),
-        term=Text(TERM_NAMES[worst]),
-        seconds=f"{max(more[worst], 0):.2f}",
-    )
+        return Text(N_("as fast within {same}, less simple or equal: {change}"), same=percent(SAME), change=change)
+    return Text(N_("{slower} slower: {change}"), slower=percent(slower, 1), change=change)
 
 
 TERM_NAMES = {
@@ -195,7 +195,7 @@ def fix_for(problem: Problem, strategy: Strategy, over: float, over_safe: float,
         e = estimate_legal(problem, changed)
         if e.peak_bytes <= capacity and e.verdict != "OVER":
             text = N_("{change} would fit: {gib} GiB, step {seconds} s")
-            return Text(text, change=change, gib=gib(e.peak_bytes), seconds=f"{e.step_seconds:.2f}")
+            return Text(text, change=change, gib=gib(e.peak_bytes), seconds=figures(e.step_seconds))
     return Text(N_("over by {gib} GiB; neither recomputation nor a smaller micro-batch is enough"), gib=gib(over))
 
 
@@ -214,10 +214,10 @@ def _changes(s: Strategy) -> list[tuple[Strategy, Text]]:
     return out
 
 
-def what_next(problem: Problem, best: Ranked | None, misses: tuple[NearMiss, ...]) -> tuple[Text, ...]:
+def what_next(problem: Problem, best: Ranked | None, misses: tuple[NearMiss, ...], pool: Pool) -> tuple[Text, ...]:
     """What to try next: another precision, a larger batch against the bubble, or how far a fit is."""
     if best is None:
-        return _nothing_fits(problem, misses)
+        return _nothing_fits(problem, misses) if misses else _nothing_legal(problem, pool)
     e, s = best.estimate, best.strategy
     out = [t for t in (_other_precision(problem, s, e), _larger_batch(problem, s, e)) if t is not None]
     out.append(Text(N_("see where more devices stop paying: meshwright scale")))
@@ -259,9 +259,18 @@ def _other_precision(problem: Problem, s: Strategy, e: Estimate) -> Text | None:
     )
 
 
+def _nothing_legal(problem: Problem, pool: Pool) -> tuple[Text, ...]:
+    """What stands in the way of every strategy, and the nearest batch where the batch does."""
+    devices, batch = problem.cluster.devices, problem.job.global_batch
+    blocker, why = nothing_legal(pool.rejected, pool.candidates, devices, batch)
+    odd = odd_part(devices)
+    if blocker != BATCH or batch % odd == 0:
+        return (why, Text(N_("relax what the rule that rejects most names")))
+    near = max(round(batch / odd), 1) * odd
+    return (why, Text(N_("try a global batch of {batch} sequences (--gbs {batch})"), batch=near))
+
+
 def _nothing_fits(problem: Problem, misses: tuple[NearMiss, ...]) -> tuple[Text, ...]:
-    if not misses:
-        return (Text(N_("no legal strategy: see the funnel for the rule that rejects most, and relax what it names")),)
     capacity = problem.cluster.accelerator.memory_usable_bytes
     # A strategy that is within the device may still ask too much of the host: its own sentence says so.
     short_of_host = tuple(m.fix for m in misses if m.over_bytes <= 0 and m.fix)

@@ -21,7 +21,7 @@ from meshwright.engine.placement import Group, place
 from meshwright.engine.search.space import Mode
 from meshwright.engine.stages import StageClass, stage_classes
 from meshwright.engine.step import GradientTraffic
-from meshwright.engine.timing import Layout, Setting, blocks_of, layout_of, send_time, step_of
+from meshwright.engine.timing import Layout, Setting, blocks_of, layout_of, send_time, step_of, timed_blocks
 from meshwright.spec.strategy import Strategy
 
 Floats = npt.NDArray[np.float64]
@@ -81,7 +81,10 @@ def block_table(s: Setting, strategy: Strategy, modes: tuple[Mode, ...]) -> Bloc
     keys = _take(strategy, first)
     n, kinds = len(first), len(s.model.blocks)
     groups = place(s.cluster, keys)
-    by_mode = [blocks_of(s, replace(keys, recompute=mode.recompute, recompute_ops=mode.ops), groups) for mode in modes]
+    timed = timed_blocks(s, keys, groups)
+    by_mode = [
+        blocks_of(s, replace(keys, recompute=mode.recompute, recompute_ops=mode.ops), groups, timed) for mode in modes
+    ]
 
     def stack(values: list[Any]) -> Floats:
         return np.concatenate([_column(v, n) for v in values])

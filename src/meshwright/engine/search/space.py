@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from meshwright.engine.activations import groups_of_model
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.job import Job
 from meshwright.spec.model import Attention, ModelSpec, MultiLatentAttention
@@ -243,18 +244,27 @@ class Mode(NamedTuple):
     ops: tuple[str, ...] = ("core_attn",)
 
 
-# Cheap to run again for the bytes they free: element-wise outputs and MLA's up-projections (Megatron-LM modules).
-LIGHT_OPS = ("layernorm", "mla_up_proj", "mlp_act", "moe_act")
+# Cheap to run again for the bytes they free: element-wise outputs and MLA's up-projections. Megatron-LM names modules,
+# and has none for the activation of a dense MLP; JAX names tensors.
+LIGHT_OPS = {
+    "megatron": ("layernorm", "mla_up_proj", "moe_act"),
+    "jax": ("layernorm", "mla_up_proj", "mlp_act", "moe_act"),
+}
 
 
-def recomputes(framework: str, constraints: Constraints) -> tuple[Mode, ...]:
-    """Recompute modes tried; where operators can be named, `selective` by attention core and by light operators."""
+def recomputes(model: ModelSpec, framework: str, constraints: Constraints) -> tuple[Mode, ...]:
+    """Recompute modes tried; where operators can be named, `selective` by attention core and by light operators.
+
+    Of the light operators those that `model` has: the strategy names nothing that is not there.
+    """
+    here = groups_of_model(model)
+    light = tuple(op for op in LIGHT_OPS.get(framework, ()) if op in here)
     out = []
     for name in constraints.recompute or ("none", "selective", "full"):
         if name == "selective" and constraints.recompute_ops:
             out.append(Mode(name, constraints.recompute_ops))
-        elif name == "selective" and framework in ("megatron", "jax"):
-            out += [Mode(name), Mode(name, LIGHT_OPS)]
+        elif name == "selective" and light:
+            out += [Mode(name), Mode(name, light)]
         else:
             out.append(Mode(name))
     return tuple(out)
