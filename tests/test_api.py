@@ -12,6 +12,7 @@ from meshwright import api
 from meshwright.errors import InputError, UsageError
 from meshwright.settings import CLUSTER_OVERRIDES, Settings
 from meshwright.spec import Strategy
+from meshwright.spec.estimate import Refusal
 from meshwright.spec.plan import Problem
 
 LLAMA, H100 = "llama-3.1-8b", "h100-sxm:64"
@@ -46,10 +47,27 @@ def test_defaults_are_listed() -> None:
 
 
 @given(st.integers(1, 2**20), st.integers(1, 2**17))
-def test_default_batch_is_a_power_of_two_that_feeds_the_devices(seq_len: int, devices: int) -> None:
+def test_default_batch_splits_over_the_devices_and_feeds_them(seq_len: int, devices: int) -> None:
     batch = api.default_batch(seq_len, devices)
-    assert batch & (batch - 1) == 0
-    assert batch * seq_len >= min(api.DEFAULT_TOKENS_PER_STEP, batch * seq_len) and batch >= devices / 8
+    twos = devices & -devices
+    share = batch // (devices // twos)  # a power of two beside the odd part of the device count
+    assert batch % (devices // twos) == 0 and share & (share - 1) == 0
+    assert batch >= devices / 8
+    if batch > max(2 * devices / 8, devices // twos):
+        assert batch * seq_len <= api.DEFAULT_TOKENS_PER_STEP * 2**0.5 + seq_len
+
+
+def test_racks_of_seventy_two_find_a_plan_without_a_batch() -> None:
+    resolved = api.problem(model="deepseek-v3", cluster="gb200-nvl72:2016")
+    assert resolved.job.global_batch == 504
+    assert api.plan(resolved).best is not None
+
+
+def test_a_batch_that_cannot_be_split_is_said_with_the_nearest_that_can() -> None:
+    result = api.plan(api.problem(model="deepseek-v3", cluster="gb200-nvl72:2016", global_batch=512))
+    assert result.legal == 0
+    said = sentences(result.next_steps)
+    assert "512 sequences cannot be split over 2,016 devices" in said and "--gbs 504" in said
 
 
 def test_settings_are_under_arguments() -> None:
@@ -113,6 +131,33 @@ def test_strategy_fills_the_data_degree(problem: Problem) -> None:
     strategy, assumed = api.strategy(problem, tensor=8, pipeline="2")
     assert strategy == Strategy(data=4, tensor=8, pipeline=2, sharding="zero1", recompute="none", precision="bf16")
     assert "framework megatron" in sentences(assumed) and "sharding zero1" in sentences(assumed)
+
+
+@pytest.mark.parametrize(
+    ("given", "framework"),
+    [
+        ({}, "megatron"), ({"sharding": "zero3"}, "fsdp"), ({"sharding": "zero2"}, "fsdp"),
+        ({"sharding": "zero2", "offload": "optimizer"}, "deepspeed"), ({"tensor": 8, "pipeline": 2}, "megatron"),
+    ],
+)  # fmt: skip
+def test_the_framework_assumed_is_one_that_runs_what_was_given(
+    problem: Problem, given: dict[str, object], framework: str
+) -> None:
+    strategy, assumed = api.strategy(problem, **given)
+    assert strategy.framework == framework and f"framework {framework}" in sentences(assumed)
+    assert not isinstance(api.estimate(problem, strategy), Refusal)
+
+
+def test_degrees_of_a_plan_written_out_give_its_estimate() -> None:
+    problem = api.problem(model="qwen3-30b-a3b", cluster="h100-sxm:64", seq_len=4096, global_batch=512)
+    limits = api.constraints(recompute="none", framework="megatron")
+    best = api.plan(problem, constraints=limits).ranked[0].estimate
+    s = best.strategy
+    names = "tensor pipeline virtual context expert expert_tensor micro_batch sharding framework"
+    degrees = {name: getattr(s, name) for name in names.split()}
+    again = api.estimate(problem, api.strategy(problem, **degrees)[0])
+    assert not isinstance(again, Refusal)
+    assert again.step_seconds == pytest.approx(best.step_seconds) and s.expert > 1
 
 
 def test_strategy_defaults_follow_the_framework(problem: Problem) -> None:

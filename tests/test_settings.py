@@ -66,3 +66,10 @@ def test_assignments_never_crash(text: str) -> None:
         settings.parse_assignments([text])
     except InputError as error:
         assert error.where == "--set"
+
+
+def test_an_unknown_key_lists_everything_its_section_knows() -> None:
+    with pytest.raises(InputError) as caught:
+        settings.check({"job": {"seq": 8192}}, where="meshwright.toml")
+    assert all(f"job.{name}" in str(caught.value.fix) for name in ("seq_len", "global_batch", "precision"))
+    assert "strategy." not in str(caught.value.fix)

@@ -94,6 +94,8 @@ def test_a_duration_needs_a_unit():
         (units.format_count(15e12), "15.0T"),
         (units.format_count(512), "512"),
         (units.format_money(1.234e6), "$1.23M"),
+        (units.format_money(9760), "$9,760"),
+        (units.format_money(20_000), "$20.0k"),
         (units.format_percent(0.4321), "43.2%"),
     ],
 )
@@ -109,6 +111,21 @@ def test_any_text_parses_or_is_refused(text):
         except InputError:
             continue
         assert math.isfinite(value) and value > 0
+
+
+@given(st.floats(min_value=1e-3, max_value=1e12))
+def test_printed_money_reads_back_within_rounding(value):
+    assert units.parse_money(units.format_money(value)) == pytest.approx(value, rel=6e-3)
+
+
+@given(st.floats(min_value=1.0, max_value=1e15))
+def test_printed_counts_read_back_within_rounding(value):
+    assert units.parse_count(units.format_count(value)) == pytest.approx(value, rel=6e-3)
+
+
+@given(st.floats(min_value=1e-9, max_value=36525.0 * 86400))
+def test_printed_seconds_read_back_within_rounding(value):
+    assert units.parse_duration(units.format_seconds(value)) == pytest.approx(value, rel=6e-3)
 
 
 @given(st.floats(min_value=1.0, max_value=1e15))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from meshwright.catalog.verbs import Added, Row, Shown
     from meshwright.engine.explain import Subject
     from meshwright.engine.search.space import Constraints
+    from meshwright.spec.cluster import Cluster
     from meshwright.spec.estimate import Estimate, Refusal
     from meshwright.spec.finding import Finding
     from meshwright.spec.model import ModelSpec
@@ -76,7 +77,7 @@ def choice(value: Any, kind: str, *, where: str = "") -> str:
     text = str(value).strip().lower()
     if text in legal:
         return text
-    close = difflib.get_close_matches(text, legal, n=3, cutoff=0.4)
+    close = difflib.get_close_matches(text, legal, n=3, cutoff=0.6)  # not tf32 for int3
     raise InputError(
         Text(N_("'{value}' is not a {kind} that is known here"), value=str(value)[:60], kind=kind.replace("_", " ")),
         where=where or f"--{kind}",
@@ -259,6 +260,8 @@ def default_batch(seq_len: int, devices: int) -> int:
 
     A power of two, times the odd part of the device count: 28 racks of 72 take 504 sequences, which 512 would not.
     """
+    from meshwright.engine.search.legal import odd_part
+
     least = max(devices / 8, 1)
     wanted = max(DEFAULT_TOKENS_PER_STEP / seq_len, least)
     odd = odd_part(devices)
@@ -276,9 +279,37 @@ def strategy(problem: Problem, settings: Settings | None = None, **given: Any) -
     assumptions: list[Text] = []
     for name, value in values.items():
         fields[name] = _strategy_field(name, value)
+    if "framework" not in fields:
+        fields["framework"] = _first_framework(fields, problem)
+        assumptions.append(
+            Text(N_("{name} {value}, because none was given"), name="framework", value=fields["framework"])
+        )
+    _fill(fields, problem, assumptions)
+    return Strategy(**fields), tuple(assumptions)
+
+
+def _fill(fields: dict[str, Any], problem: Problem, assumptions: list[Text]) -> None:
     _fill_categories(fields, problem, assumptions)
     _fill_degrees(fields, problem, assumptions)
-    return Strategy(**fields), tuple(assumptions)
+    # As the search sets them, so that the printed degrees of a plan give the same estimate.
+    fields.setdefault("sequence_parallel", fields.get("tensor", 1) > 1)
+    fields.setdefault("overlap_expert", fields["framework"] == "megatron" and fields.get("expert", 1) > 1)
+
+
+def _first_framework(given: Mapping[str, Any], problem: Problem) -> str:
+    """The first framework of the device that would run what was given: ZeRO-3 alone, say, does not mean Megatron."""
+    from meshwright.engine.search.space import Constraints, frameworks_for
+    from meshwright.rules.base import RuleContext
+    from meshwright.rules.check import check
+
+    names = frameworks_for(problem.cluster, Constraints())
+    for name in names:
+        fields = {**given, "framework": name}
+        _fill(fields, problem, [])
+        context = RuleContext(problem.model, problem.cluster, problem.job, Strategy(**fields))
+        if not any(finding.severity == "error" for finding in check(context)):
+            return name
+    return names[0]
 
 
 def _strategy_field(name: str, value: Any) -> Any:
@@ -319,8 +350,6 @@ def _fill_categories(fields: dict[str, Any], problem: Problem, assumptions: list
         fields[name] = value
         assumptions.append(Text(N_("{name} {value}, because none was given"), name=name, value=value))
 
-    if "framework" not in fields:
-        assume("framework", "jax" if problem.cluster.accelerator.kind == "tpu" else "megatron")
     if "sharding" not in fields:
         assume("sharding", "zero1" if fields["framework"] == "megatron" else "zero3")
     if "recompute" not in fields:
@@ -563,10 +592,9 @@ def _no_constraints() -> Constraints:
 
 def _goal(value: str, legal: tuple[str, ...]) -> Any:
     if value not in legal:
-        close = difflib.get_close_matches(str(value), legal, n=2, cutoff=0.3) or legal
         raise InputError(
             Text(N_("'{value}' is not a goal that is known here"), value=str(value)[:60]),
             where="--goal",
-            fix=Text(N_("choose one of {names}"), names=", ".join(close)),
+            fix=Text(N_("choose one of {names}"), names=", ".join(legal)),
         )
     return value

@@ -54,9 +54,11 @@ class UnknownNameError(UsageError):
 
     code = "unknown-name"
 
-    def __init__(self, what: str, name: str, known: Iterable[str], *, ambiguous: bool = False) -> None:
-        known = sorted(known)
-        close = known if ambiguous else difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.4)
+    def __init__(self, what: str | Text, name: str, known: Iterable[str], *, ambiguous: bool = False) -> None:
+        known, name = sorted(known), name[:80]
+        lower = {k.lower(): k for k in known}
+        near = difflib.get_close_matches(name.lower(), lower, n=4, cutoff=0.5)
+        close = known if ambiguous else [lower[k] for k in near]
         if ambiguous:
             text = Text(N_("{what} '{name}' is ambiguous"), what=what, name=name)
         else:
@@ -68,6 +70,7 @@ class UnknownNameError(UsageError):
         )
         super().__init__(text, where=name, fix=fix)
         self.known = known
+        self.ambiguous = ambiguous
 
 
 class MissingExtraError(MeshwrightError):

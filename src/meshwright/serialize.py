@@ -11,16 +11,20 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import sys
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from meshwright import __version__
 from meshwright.errors import InputError, MeshwrightError
+from meshwright.files import decode, read_bytes, read_stdin, reason_of
+from meshwright.glossary import Label
 from meshwright.messages import N_, Text
 from meshwright.spec import Estimate, Strategy
 from meshwright.spec import model as model_records
@@ -37,6 +41,9 @@ RECORDS: dict[str, type] = {
     "explain": Explanation,
 }
 _MAJOR = 1
+_SURROGATE = re.compile("[\ud800-\udfff]")
+LARGEST = 256 * 10**6  # bytes of a result file; a plan with a thousand ranked strategies has 90 million
+WRITE_IT = N_("write it with `meshwright plan … --json -o plan.json`")
 # Records of which several kinds may stand in one field.
 _KINDS: dict[str, type] = {
     cls.__name__: cls
@@ -75,7 +82,8 @@ def to_json(value: Any, path: str = "") -> Any:
         return float(value)
     if isinstance(value, Text):
         values = {k: to_json(v, f"{path}.{k}") for k, v in value.values.items()}
-        return {"text": value.render("en"), "id": value.template, "values": values}
+        kind = {"kind": Label.__name__} if isinstance(value, Label) else {}
+        return {**kind, "text": value.render("en"), "id": value.template, "values": values}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _object(value, path)
     if isinstance(value, Mapping):
@@ -102,9 +110,12 @@ def _object(record: Any, path: str) -> dict[str, Any]:
     return fields
 
 
-def dumps(value: Any, *, indent: int | None = 2) -> str:
-    """JSON text of a document; never NaN or infinity."""
-    return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+def dumps(value: Any, *, indent: int | None = 2, ascii: bool = False) -> str:
+    """JSON text of a document; never NaN or infinity, never a character that UTF-8 cannot hold."""
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii, allow_nan=False)
+    if not ascii and _SURROGATE.search(text):  # a name read from a file may hold half a character
+        return json.dumps(value, indent=indent, ensure_ascii=True, allow_nan=False)
+    return text
 
 
 # ---------------------------------------------------------------------------------------------- reading
@@ -123,26 +134,21 @@ class Result:
 def load_result(path: str | Path) -> Result:
     """A result written by `--json` (`-` reads standard input): enough to explain, compare and evaluate again."""
     name = str(path)
-    if name == "-" and sys.stdin.isatty():
-        raise InputError(
-            Text(N_("the result is to come from standard input, but that is a terminal")),
-            where=name,
-            fix=Text(N_("write it like {examples}"), examples="meshwright plan … --json | meshwright explain - bubble"),
-        )
+    if name == "-":
+        content = read_stdin(largest=LARGEST, hint="meshwright plan … --json | meshwright explain - bubble")
+    else:
+        content = read_bytes(name, largest=LARGEST, fix=Text(WRITE_IT))
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(Text(N_("cannot read the result file: {reason}"), reason=reason), where=name) from error
-    try:
-        data = json.loads(text)
-    except ValueError as error:
+        data = json.loads(decode(content, where=name), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
         raise InputError(
-            Text(N_("the file is not JSON: {reason}"), reason=str(error)),
-            where=name,
-            fix=Text(N_("write it with `meshwright plan … --json -o plan.json`")),
+            Text(N_("the file is not JSON: {reason}"), reason=reason_of(error)), where=name, fix=Text(WRITE_IT)
         ) from error
     return read_result(data, where=name)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
 
 
 def read_result(data: Any, *, where: str = "") -> Result:
@@ -151,25 +157,23 @@ def read_result(data: Any, *, where: str = "") -> Result:
     kind, _, major = str(schema).removeprefix("meshwright.").partition("/")
     if kind not in ("estimate", "plan", "scale", "size") or not str(schema).startswith("meshwright."):
         raise InputError(
-            Text(N_("the file does not hold a plan or an estimate of Meshwright")),
-            where=where,
-            fix=Text(N_("write it with `meshwright plan … --json -o plan.json`")),
+            Text(N_("the file does not hold a plan or an estimate of Meshwright")), where=where, fix=Text(WRITE_IT)
         )
     if major != str(_MAJOR):
         raise InputError(
             Text(N_("the file has schema {schema}, this release reads version {major}"), schema=schema, major=_MAJOR),
             where=where,
+            fix=Text(WRITE_IT),
         )
     try:
         record = from_json(RECORDS[kind], data)
         problem = record.problem if hasattr(record, "problem") else from_json(Problem, data["problem"])
         _check(problem, [strategy for _, strategy in _strategies(record)])
-    except _Malformed as error:
+    except (_Malformed, KeyError) as error:
+        path = str(error.args[0]) if error.args and error.args[0] else "/"
         raise InputError(
-            Text(N_("the result file is damaged at {path}"), path=str(error) or "/"), where=where
+            Text(N_("the result file is damaged at {path}"), path=path), where=where, fix=Text(WRITE_IT)
         ) from error
-    except KeyError as error:
-        raise InputError(Text(N_("the result file is damaged at {path}"), path=str(error)), where=where) from error
     return Result(kind, problem, _strategies(record), record)
 
 
@@ -180,28 +184,57 @@ _CATEGORIES = {"framework": FRAMEWORKS, "sharding": SHARDINGS, "schedule": SCHED
 
 def _check(problem: Problem, strategies: list[Strategy]) -> None:
     """What annotations cannot say: counts are positive, categories exist, the pattern names its blocks."""
+    _sane(problem, "problem")
     for strategy in strategies:
         for name in _DEGREES:
             value = getattr(strategy, name)
             _expect(isinstance(value, int) and value >= 1, value, f"strategy.{name}")
         for name, legal in _CATEGORIES.items():
             _expect(getattr(strategy, name) in legal, strategy, f"strategy.{name}")
-        _expect(isinstance(strategy.shard, int) and strategy.shard >= 0, strategy, "strategy.shard")
+        _sane(strategy, "strategy")
     model, cluster, job = problem.model, problem.cluster, problem.job
     for where, value in (
-        ("model.hidden", model.hidden), ("model.vocab", model.vocab), ("model.pattern", len(model.pattern)),
+        ("model.hidden", model.hidden), ("model.pattern", len(model.pattern)),
         ("cluster.devices", cluster.devices), ("cluster.node_size", cluster.node_size),
         ("cluster.domain_size", cluster.domain_size), ("job.seq_len", job.seq_len),
         ("job.global_batch", job.global_batch),
     ):  # fmt: skip
         _expect(value >= 1, value, f"problem.{where}")
     _expect(all(0 <= i < len(model.blocks) for i in model.pattern), model.pattern, "problem.model.pattern")
+    accelerator = cluster.accelerator
+    for where, rate in (
+        ("memory_bytes", accelerator.memory_bytes), ("memory_usable_bytes", accelerator.memory_usable_bytes),
+        ("memory_bandwidth", accelerator.memory_bandwidth), ("compute_units", accelerator.compute_units),
+        ("host_bandwidth", accelerator.host_bandwidth), ("peak_flops", len(accelerator.peak_flops)),
+        *((f"peak_flops.{k}", v) for k, v in accelerator.peak_flops.items()),
+        *((f"matmul_ceiling.{k}", v) for k, v in accelerator.matmul_ceiling.items()),
+    ):  # fmt: skip
+        _expect(rate > 0, rate, f"problem.cluster.accelerator.{where}")
     for i, block in enumerate(model.blocks):
-        mixers: list[Any] = [part for part in (block.mixer, block.mlp, block.cross) if part is not None]
-        for part in mixers:
-            for field in dataclasses.fields(part):
-                value = getattr(part, field.name)
-                _expect(not isinstance(value, int) or value >= 0, value, f"problem.model.blocks[{i}].{field.name}")
+        for part in (block.mixer, block.mlp, block.cross):
+            for name in _DIVIDES:
+                _expect(getattr(part, name, 1) >= 1, part, f"problem.model.blocks[{i}].{name}")
+
+
+# Fields of mixers and MLPs that something is divided by.
+_DIVIDES = ("heads", "kv_heads", "head_dim", "key_heads", "value_heads", "groups", "chunk", "experts", "top_k",
+            "shared_count", "router_groups")  # fmt: skip
+_MOST = 1e24  # far above every count, rate and size of a problem; its square is still a float
+
+
+def _sane(value: Any, path: str) -> None:
+    """No number of a problem or a strategy is negative, or larger than anything that exists."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        _expect(0 <= value <= _MOST, value, path)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _sane(item, f"{path}.{key}")
+    elif isinstance(value, (tuple, list)):
+        for i, item in enumerate(value):
+            _sane(item, f"{path}[{i}]")
+    elif dataclasses.is_dataclass(value) and not isinstance(value, Text):
+        for field in dataclasses.fields(value):
+            _sane(getattr(value, field.name), f"{path}.{field.name}")
 
 
 def _strategies(record: Any) -> tuple[tuple[str, Strategy], ...]:
@@ -223,7 +256,7 @@ class _Malformed(Exception):
 def from_json(annotation: Any, data: Any, path: str = "") -> Any:
     """`data` as a value of `annotation`; the inverse of `to_json` on the records of `spec`."""
     if annotation is Any:
-        return _plain(data)
+        return _plain(data, path)
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return _union(typing.get_args(annotation), data, path)
@@ -239,7 +272,8 @@ def from_json(annotation: Any, data: Any, path: str = "") -> Any:
     if dataclasses.is_dataclass(annotation):
         return _record(annotation, data, path)  # type: ignore[arg-type]
     if annotation is float:
-        return float(_expect(isinstance(data, (int, float)) and not isinstance(data, bool), data, path))
+        _expect(isinstance(data, (int, float)) and not isinstance(data, bool), data, path)
+        return float(_expect(-sys.float_info.max <= data <= sys.float_info.max, data, path))
     if annotation is int:
         return _expect(isinstance(data, int) and not isinstance(data, bool), data, path)
     return _expect(isinstance(data, annotation), data, path)
@@ -251,8 +285,10 @@ def _expect(condition: bool, data: Any, path: str) -> Any:
     return data
 
 
-def _plain(data: Any) -> Any:
-    return tuple(_plain(item) for item in data) if isinstance(data, list) else data
+def _plain(data: Any, path: str) -> Any:
+    """A value of any type; `1e999` is JSON, and infinity to Python."""
+    _expect(not isinstance(data, float) or math.isfinite(data), data, path)
+    return tuple(_plain(item, path) for item in data) if isinstance(data, list) else data
 
 
 def _union(options: tuple[Any, ...], data: Any, path: str) -> Any:
@@ -283,13 +319,27 @@ def _text(data: Any, path: str) -> Text:
     _expect(isinstance(data, dict) and isinstance(data.get("id"), str), data, path)
     values = data.get("values", {})
     _expect(isinstance(values, dict), values, path)
-    read = {k: _text(v, path) if isinstance(v, dict) and "id" in v else _plain(v) for k, v in values.items()}
-    text = Text(data["id"], **read)
+    if data.get("kind") == Label.__name__:
+        return Label(data["id"])
+    read = {k: _text(v, path) if isinstance(v, dict) and "id" in v else _plain(v, path) for k, v in values.items()}
     try:
+        _expect(_placeholders(data["id"]) <= read.keys(), data, path)
+        text = Text(data["id"], **read)
         text.render("en")
-    except (KeyError, IndexError, ValueError, AttributeError) as error:
+    except (ValueError, TypeError) as error:  # no template, a format that does not suit, a value called `template`
         raise _Malformed(path) from error
     return text
+
+
+_SPEC = re.compile(r",?(\.\d)?[deEfFgG%]?")  # of numbers, without a width
+
+
+def _placeholders(template: str) -> set[str]:
+    """Names in braces; ours have no attribute, index, width or conversion, each of which could do harm."""
+    fields = [(name, spec or "", how) for _, name, spec, how in Formatter().parse(template) if name is not None]
+    if not all(name.isidentifier() and _SPEC.fullmatch(spec) and how is None for name, spec, how in fields):
+        raise ValueError(template)
+    return {name for name, _, _ in fields}
 
 
 @functools.cache

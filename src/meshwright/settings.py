@@ -5,7 +5,6 @@ Settings are one nested table. Later layers win: user file, project file, `--set
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -14,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.errors import InputError
+from meshwright.files import decode, is_file, read_bytes, reason_of
 from meshwright.messages import N_, Text
 from meshwright.spec.job import Job
 from meshwright.spec.strategy import Strategy
 
 FILE_NAME = "meshwright.toml"
+LARGEST = 4_000_000  # bytes of a project file
 
 _JOB = {f.name for f in fields(Job)}
 _STRATEGY = {f.name for f in fields(Strategy)}
@@ -68,12 +69,20 @@ def find_file(start: Path) -> Path | None:
     """`meshwright.toml`, or a `pyproject.toml` with [tool.meshwright], in `start` or above it."""
     for folder in (start, *start.parents):
         candidate = folder / FILE_NAME
-        if candidate.is_file():
+        if is_file(candidate):
             return candidate
         pyproject = folder / "pyproject.toml"
-        if pyproject.is_file() and "[tool.meshwright" in pyproject.read_text("utf-8", "replace"):
+        if is_file(pyproject) and _mentions_us(pyproject):
             return pyproject
     return None
+
+
+def _mentions_us(pyproject: Path) -> bool:
+    """Whether a `pyproject.toml` holds our table; one that cannot be read is not ours to complain about."""
+    try:
+        return "[tool.meshwright" in pyproject.read_text("utf-8", "replace")
+    except OSError:
+        return False
 
 
 def user_file(environ: Mapping[str, str] | None = None) -> Path:
@@ -90,30 +99,50 @@ def load(path: str | Path | None = None, *, start: Path | None = None, discover:
     """Settings of the user file, overlaid by `path` or by the project file found from `start` upwards."""
     settings = Settings()
     user = user_file() if discover else None
-    if user is not None and user.is_file():
+    if user is not None and is_file(user):
         settings = settings.overlaid(read_file(user).sections)
-    found = Path(path) if path is not None else (find_file(start or Path.cwd()) if discover else None)
+    found = Path(path) if path is not None else (_find_here(start) if discover else None)
     if found is None:
         return settings
     project = read_file(found)
     return Settings(settings.overlaid(project.sections).sections, found)
 
 
+def _find_here(start: Path | None) -> Path | None:
+    """`find_file` from `start` or from the current folder, which may have been removed under our feet."""
+    try:
+        return find_file(start or Path.cwd())
+    except FileNotFoundError:
+        return None
+
+
 def read_file(path: Path) -> Settings:
     """One settings file, checked."""
+    fix = Text(N_("give the path of a {name}, or use --no-config"), name=FILE_NAME)
+    text = decode(read_bytes(path, largest=LARGEST, fix=fix), where=str(path))
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError too
         raise InputError(
-            Text(N_("cannot read the project file: {reason}"), reason=error.strerror or str(error)), where=str(path)
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(
-            Text(N_("the project file is not valid TOML: {reason}"), reason=str(error)), where=str(path)
+            Text(N_("the project file is not valid TOML: {reason}"), reason=reason_of(error)),
+            where=str(path),
+            fix=Text(N_("correct the file there, or use --no-config")),
         ) from error
     if path.name == "pyproject.toml":
-        document = document.get("tool", {}).get("meshwright", {})
+        tool = _table(document.get("tool", {}), "tool", str(path))
+        document = dict(_table(tool.get("meshwright", {}), "tool.meshwright", str(path)))
     return Settings(check(document, where=str(path)), path)
+
+
+def _table(value: Any, name: str, where: str) -> Mapping[str, Any]:
+    """`value` if it is a table."""
+    if not isinstance(value, Mapping):
+        raise InputError(
+            Text(N_("'{name}' must be a table of settings"), name=name),
+            where=where,
+            fix=Text(N_("write it as [{name}] followed by key = value lines"), name=name),
+        )
+    return value
 
 
 def check(document: Mapping[str, Any], *, where: str) -> dict[str, dict[str, Any]]:
@@ -124,26 +153,56 @@ def check(document: Mapping[str, Any], *, where: str) -> dict[str, dict[str, Any
             raise _unknown(name, KNOWN, where)
         if isinstance(values, str) and name in ("model", "cluster"):
             values = {"name": values}
-        if not isinstance(values, Mapping):
-            raise InputError(
-                Text(N_("'{name}' must be a table of settings"), name=name),
-                where=where,
-                fix=Text(N_("write it as [{name}] followed by key = value lines"), name=name),
-            )
-        for key in values:
+        for key in _table(values, name, where):
             if key not in KNOWN[name]:
                 raise _unknown(f"{name}.{key}", (f"{name}.{k}" for k in KNOWN[name]), where)
+            _typed(values[key], name, key, where)
         sections[name] = dict(values)
     return sections
 
 
+_TEXTS = {("model", "name"), ("model", "path"), ("cluster", "name"), ("cluster", "path")}
+_LISTS = {("strategy", "recompute_ops"), ("strategy", "layers_per_stage")}
+
+
+def _typed(value: Any, section: str, key: str, where: str) -> None:
+    """Refuse what no reader of settings expects; what a value may be is the business of who reads it."""
+    scalar = isinstance(value, (str, int, float))  # bool is an int
+    items = isinstance(value, (list, tuple)) and all(isinstance(item, (str, int, float)) for item in value)
+    if (section, key) in _TEXTS:
+        legal, wanted = isinstance(value, str), N_("a text")
+    elif (section, key) in _LISTS:
+        legal, wanted = items or isinstance(value, str), N_("a list")
+    elif section == "constraints":
+        legal, wanted = items or scalar, N_("a value, or a list of values")
+    else:
+        # A value of the cluster may be a table with its unit and source, as in the catalogue.
+        legal = scalar or (section == "cluster" and isinstance(value, Mapping))
+        wanted = N_("a single value")
+    if not legal:
+        shown = str(value)[:40]
+        raise InputError(
+            Text(N_("'{key}' is {value}, not {wanted}"), key=f"{section}.{key}", value=shown, wanted=Text(wanted)),
+            where=where,
+            fix=Text(N_("write it like {examples}"), examples=_EXAMPLES.get((section, key), f"{key} = …")),
+        )
+
+
+_EXAMPLES = {
+    ("model", "name"): 'name = "llama-3.1-70b"', ("model", "path"): 'path = "config.json"',
+    ("cluster", "name"): 'name = "h100-sxm:512"', ("cluster", "path"): 'path = "my-cluster.toml"',
+    ("strategy", "recompute_ops"): 'recompute_ops = ["core_attn", "mlp"]',
+    ("strategy", "layers_per_stage"): "layers_per_stage = [10, 11, 11]",
+}  # fmt: skip
+
+
 def _unknown(name: str, known: Iterable[str], where: str) -> InputError:
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known
+    here = [key for key in known if name.partition(".")[0] == key.partition(".")[0]] or known
     return InputError(
         Text(N_("'{name}' is not a setting"), name=name),
         where=where,
-        fix=Text(N_("known here: {names}"), names=", ".join(close)),
+        fix=Text(N_("known here: {names}"), names=", ".join(here)),
     )
 
 
@@ -167,5 +226,5 @@ def parse_assignments(items: Iterable[str]) -> dict[str, dict[str, Any]]:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, or a number of 5,000 digits
         return text.strip()

@@ -67,7 +67,10 @@ _LIMIT: dict[Kind, float] = {
     "flops": 1e21,
     "watts": 1e10,
 }
-_NUMBER = re.compile(r"\s*\+?((?:\d[\d_,]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*", re.IGNORECASE)
+# Commas and underscores stand before three digits: `4,8` is two numbers, not forty-eight.
+_NUMBER = re.compile(
+    r"\s*\+?((?:(?:\d{1,3}(?:[_,]\d{3})+|\d+)\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*", re.IGNORECASE | re.ASCII
+)
 _DATA_UNIT = re.compile(r"(ki|mi|gi|ti|pi|k|m|g|t|p|e)?(bits?|bytes?|b)(/s|ps)?", re.IGNORECASE)
 
 

@@ -28,6 +28,9 @@ from meshwright.spec.cluster import Cluster
         ("dgx-2:64", "v100-sxm-32gb", 64, 16, 16),
         ("trn2-ultra:128", "trainium2", 128, 16, 64),
         ("rtx-4090:2", "rtx-4090", 2, 2, 2),
+        ("rtx-4090:4", "rtx-4090", 4, 4, 4),  # one larger host of the same make, not two on a slow network
+        ("rtx-4090:6", "rtx-4090", 6, 2, 2),  # no host holds six
+        ("2xworkstation-4090-x2", "rtx-4090", 4, 2, 2),  # named is named
         ("tpu-v5p:8x8x8", "tpu-v5p", 512, 4, 512),
         ("tpu-v5p:512", "tpu-v5p", 512, 4, 512),
         ("2*tpu-v5e:16x16", "tpu-v5e", 512, 8, 256),
@@ -444,7 +447,7 @@ def test_a_file_with_a_fault(tmp_path, text, says):
 def test_a_file_that_is_not_text(tmp_path):
     path = tmp_path / "x.toml"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not valid TOML"):
+    with pytest.raises(InputError, match="UTF-8"):
         hardware.cluster(path)
 
 

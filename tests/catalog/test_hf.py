@@ -111,7 +111,7 @@ def test_malformed_json(text: str, expected: str) -> None:
 
 def test_not_text() -> None:
     with pytest.raises(InputError, match="UTF-8"):
-        hf.from_text(b"\xff\xfe\x00\x01")
+        hf.from_text(b"\x80\x81\x00\x01")
 
 
 def test_nested_text_config_is_followed_with_its_class_defaults() -> None:

@@ -58,7 +58,7 @@ def test_the_hypothesis_is_labelled() -> None:
 @pytest.mark.parametrize(
     ("name", "id"),
     [("Llama-3.1-70B", "llama-3.1-70b"), ("meta-llama/Llama-3.1-70B", "llama-3.1-70b"), ("llama-3-70b", "llama-3-70b"),
-     ("llama-3-405b", "llama-3.1-405b"), ("gpt3-175b", "megatron-175b"), ("Mixtral 8x22B", "mixtral-8x22b"),
+     ("llama-3-405b", "llama-3.1-405b"), ("gpt3-175b", "gpt-3-175b"), ("Mixtral 8x22B", "mixtral-8x22b"),
      ("deepseek-ai/DeepSeek-V3", "deepseek-v3"), ("405b", "llama-3.1-405b"), ("maverick", "llama-4-maverick"),
      ("235b qwen3", "qwen3-235b-a22b"), ("grok", "grok-1"), ("gpt_oss_120b", "gpt-oss-120b")],
 )  # fmt: skip

@@ -25,7 +25,7 @@ from meshwright.spec.strategy import Strategy
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "dense": ("llama-3.1-70b", "h100-sxm:64", {"tensor": 8, "pipeline": 4}),
     "interleaved": ("llama-3.1-70b", "h100-sxm:64", {"tensor": 4, "pipeline": 4, "virtual": 2, "recompute": "full"}),
-    "moe": ("mixtral-8x7b", "h100-sxm:64", {"tensor": 2, "expert": 8, "recompute": "full"}),
+    "moe": ("mixtral-8x7b", "h100-sxm:64", {"tensor": 2, "expert": 8, "recompute": "full", "overlap_expert": False}),
     "latent": ("deepseek-v3", "h100-sxm:512", {"tensor": 2, "pipeline": 8, "expert": 8}),
     "fsdp": ("llama-3.1-8b", "h100-sxm:64", {"framework": "fsdp", "context": 2}),
     "deepspeed": ("llama-3.1-8b", "h100-sxm:16", {"framework": "deepspeed", "offload": "optimizer"}),
@@ -115,6 +115,18 @@ def test_collectives_add_up_to_what_is_exposed_and_hidden(name: str, path: str) 
     assert sum(v for _, v, _ in found.rows) - hidden == pytest.approx(float(term.value), rel=1e-6)
 
 
+def test_the_total_of_a_printed_table_is_its_root() -> None:
+    case = made("dense")
+    for subject, path in (("total", "device"), ("step.total", "step"), ("memory.total", "device")):
+        told = ask(subject, case)
+        assert told.subject == path
+        assert told.sections[1].rows[0][1] == float({t.name: t for t in case.trees()}[path].value)
+
+
+def test_a_state_is_explained_by_what_divides_it() -> None:
+    assert "ZeRO stage 3" not in words(ask("gradients", made("dense")))  # whole on every rank under ZeRO-1
+
+
 def test_states_are_parameters_times_bytes_over_ranks(case: Case) -> None:
     for name in ("parameters", "gradients", "main_parameters", "optimizer"):
         term = case.estimate.memory.find(f"states.{name}")
@@ -123,7 +135,9 @@ def test_states_are_parameters_times_bytes_over_ranks(case: Case) -> None:
         found = evidence(case, f"device.states.{name}", term)
         assert found.calls, name
         for call in found.calls:
-            assert call.output == pytest.approx(call.inputs["params"] * call.inputs["weight"] / call.inputs["ranks"])
+            assert call.output == pytest.approx(
+                call.inputs["params"] * call.inputs["per_parameter"] / call.inputs["ranks"]
+            )
         different = {(c.inputs["params"], c.inputs["ranks"]): c.output for c in found.calls if c.inputs["params"]}
         assert sum(different.values()) == pytest.approx(float(term.value)), name
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from meshwright.catalog.hardware import cluster, resize
 from meshwright.catalog.models import model
-from meshwright.engine.points import BATCH, MEMORY, best_at, feasible_counts, grown_batch, rungs
+from meshwright.engine.points import MEMORY, best_at, feasible_counts, grown_batch, rungs
 from meshwright.engine.scale import LEVERS, WORTH, default_counts, scale
+from meshwright.engine.search.legal import BATCH
 from meshwright.engine.search.plan import plan
 from meshwright.engine.search.reasons import TERM_NAMES
 from meshwright.engine.search.space import Constraints, table

@@ -280,9 +280,8 @@ def test_order_of_the_schedules(p: int, f: float, ratio: float, v: int) -> None:
     assert all(t >= 0 for t in idle.values())
     assert idle["zbv"] <= idle["zb-h1"] <= idle["1f1b"]
     assert idle["interleaved"] == pytest.approx(idle["1f1b"] / v)
-    one = {
-        name: float(bubble(1, 1, f + b, f + b, f, b, 1)) for name, bubble in SCHEDULE_BUBBLE.items() if name != "dualpipe"
-    }
+    chained = {name: bubble for name, bubble in SCHEDULE_BUBBLE.items() if name != "dualpipe"}
+    one = {name: float(bubble(1, 1, f + b, f + b, f, b, 1)) for name, bubble in chained.items()}
     assert set(one.values()) == {0.0}  # no pipeline, no bubble
 
 

@@ -168,6 +168,10 @@ CASES: dict[str, tuple[RuleContext, RuleContext]] = {
     ),
     "MW-C323": (context(tensor=1, sequence_parallel=True), context(tensor=1, sequence_parallel=False)),
     "MW-C324": (context(overlap_grad_reduce=False), context(overlap_grad_reduce=False, overlap_param_gather=False)),
+    "MW-C325": (
+        context(recompute="selective", recompute_ops=("layernorm", "mlp_act")),
+        context(recompute="selective", recompute_ops=("core_attention", "layernorm")),
+    ),
     "MW-C401": (context(on=V100, precision="bf16"), context(on=V100, precision="fp16")),
     "MW-C402": (context(on=B200, precision="nvfp4", **fsdp), context(on=B200, precision="nvfp4")),
     "MW-C403": (context(QWEN_3B, precision="fp8", tensor=32), context(QWEN_3B, precision="fp8", tensor=4)),
@@ -282,3 +286,11 @@ def test_ids_and_severities() -> None:
 @pytest.mark.parametrize("model", [MAMBA1, MAMBA2, LINEAR])
 def test_recurrent_models_pass_without_context_parallelism(model: Any) -> None:
     assert not [f for f in check(context(model, tensor=8)) if f.severity == "error"]
+
+
+def test_the_advice_on_a_bubble_is_one_that_interleaving_takes() -> None:
+    c = context(DEEPSEEK, pipeline=4, virtual=4, schedule="interleaved", data=128, global_batch=512)
+    finding = next(f for f in check(c) if f.code == "MW-A106")
+    assert finding.data["micro_batches"] % 4 == 0 and "chunks" not in str(finding.fix)  # 61 layers split evenly by none
+    deeper = context(LLAMA_70B, pipeline=4, data=4, global_batch=32)
+    assert "so do 3 chunks" not in str(next(f for f in check(deeper) if f.code == "MW-A106").fix)

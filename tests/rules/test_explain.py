@@ -26,7 +26,7 @@ def test_explanation_holds_reason_condition_fix_and_source(id: str) -> None:
 def test_unknown_rule_names_the_nearest() -> None:
     with pytest.raises(UnknownNameError) as caught:
         rule_explanation("MW-C10")
-    assert "mw-c10" in str(caught.value.fix)
+    assert "MW-C10" in str(caught.value.fix)  # as it is written
 
 
 def test_page_is_up_to_date_and_names_every_rule() -> None:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Literal, NoReturn
 
 from meshwright.errors import InputError
+from meshwright.files import decode, reason_of
 from meshwright.messages import N_, Text
 from meshwright.spec import model as spec
 from meshwright.spec.model import (
@@ -56,14 +57,16 @@ def from_text(text: str | bytes, *, where: str = "model.toml") -> ModelSpec:
 
 def parse(text: str | bytes, *, where: str) -> dict[str, Any]:
     """The table in `text`, or an InputError with the line."""
+    written = decode(text, where=where)
     try:
-        return tomllib.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
-    except UnicodeDecodeError:
-        raise InputError(Text(N_("not a text file in UTF-8")), where=where) from None
+        return tomllib.loads(written)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(Text(N_("not valid TOML: {reason}"), reason=str(error)), where=where) from None
+        message = Text(N_("not valid TOML: {reason}"), reason=reason_of(error))
+        raise InputError(message, where=where, fix=_complete()) from None
     except (RecursionError, ValueError):
-        raise InputError(Text(N_("TOML nested or written too large to be a model")), where=where) from None
+        raise InputError(
+            Text(N_("TOML nested or written too large to be a model")), where=where, fix=_complete()
+        ) from None
 
 
 def from_file(data: Mapping[str, Any], *, where: str) -> ModelSpec:
@@ -83,8 +86,7 @@ def from_table(table: Mapping[str, Any], *, where: str) -> ModelSpec:
     _known(table, _TOP_KEYS, where)
     for key in ("hidden", "vocab", "blocks"):
         if key not in table:
-            _fail(where, key, Text(N_("'{key}' is missing from the architecture"), key=key),
-                  Text(N_("see docs/reference/model-toml.md for a complete example")))  # fmt: skip
+            _fail(where, key, Text(N_("'{key}' is missing from the architecture"), key=key))
     blocks = table["blocks"]
     if not isinstance(blocks, Mapping) or not blocks:
         _fail(where, "blocks", Text(N_("'{key}' must be a table"), key="blocks"))
@@ -163,13 +165,13 @@ def _name(word: Any, names: list[str], where: str) -> str:
 
 def _block(table: Any, norm: str, where: str) -> Block:
     if not isinstance(table, Mapping):
-        raise InputError(Text(N_("a block is a table with 'mixer' and 'mlp'")), where=where)
+        raise InputError(Text(N_("a block is a table with 'mixer' and 'mlp'")), where=where, fix=_complete())
     _known(table, ("mixer", "attention", "mlp", "cross", "norm", "norms", "parallel", "extra_params"), where)
     mixer = _kind(table.get("mixer", table.get("attention")), MIXERS, "attention", f"{where}.mixer")
     mlp = _kind(table.get("mlp"), MLPS, "gated", f"{where}.mlp")
     cross = _kind(table.get("cross"), {"attention": Attention}, "attention", f"{where}.cross")
     if mixer is None and mlp is None:
-        raise InputError(Text(N_("a block needs a mixer, an MLP, or both")), where=where)
+        raise InputError(Text(N_("a block needs a mixer, an MLP, or both")), where=where, fix=_complete())
     hints = _hints(Block)
     given = [k for k in ("norm", "norms", "parallel", "extra_params") if k in table]
     rest = {k: _value(hints[k], k, table[k], where) for k in given}
@@ -183,7 +185,9 @@ def _kind(table: Any, kinds: Mapping[str, type], default: str, where: str) -> An
     if table is None:
         return None
     if not isinstance(table, Mapping):
-        raise InputError(Text(N_('expected a table such as {{ kind = "{kind}" }}'), kind=default), where=where)
+        raise InputError(
+            Text(N_('expected a table such as {{ kind = "{kind}" }}'), kind=default), where=where, fix=_complete()
+        )
     kind = table.get("kind", default)
     if not isinstance(kind, str) or kind not in kinds:
         close = difflib.get_close_matches(str(kind), kinds, n=3, cutoff=0.3) or list(kinds)
@@ -196,7 +200,7 @@ def _kind(table: Any, kinds: Mapping[str, type], default: str, where: str) -> An
     if kinds[kind] is Attention and isinstance(table.get("heads"), int):
         preset["kv_heads"] = 1 if kind == "mqa" else table["heads"]
     if kind == "sliding" and "window" not in table:
-        raise InputError(Text(N_("sliding attention needs a 'window'")), where=where)
+        raise InputError(Text(N_("sliding attention needs a 'window'")), where=where, fix=_complete())
     built = _record(kinds[kind], {k: v for k, v in table.items() if k != "kind"}, where, preset)
     _sane(built, where)
     return built
@@ -213,12 +217,19 @@ def _sane(part: Any, where: str) -> None:
         case LinearAttention():
             pairs = [("key_heads", part.key_heads, "value_heads", part.value_heads)]
         case Moe() if part.top_k > part.experts:
-            raise InputError(Text(N_("a token cannot visit {top_k} of {experts} experts"), top_k=part.top_k,
-                                  experts=part.experts), where=where)  # fmt: skip
+            raise InputError(
+                Text(N_("a token cannot visit {top_k} of {experts} experts"), top_k=part.top_k, experts=part.experts),
+                where=where,
+                fix=Text(N_("the nearest legal value is {value}"), value=part.experts),
+            )
     for small, a, large, b in pairs:
         if b % a:
-            raise InputError(Text(N_("{what} = {small} does not divide {of} = {large}"), what=small, small=a, of=large,
-                                  large=b), where=where)  # fmt: skip
+            near = sorted((d for d in range(1, min(b, 4096) + 1) if b % d == 0), key=lambda d: abs(d - a))[:3]
+            raise InputError(
+                Text(N_("{what} = {small} does not divide {of} = {large}"), what=small, small=a, of=large, large=b),
+                where=where,
+                fix=Text(N_("nearest values that do: {values}"), values=", ".join(map(str, sorted(near)))),
+            )
 
 
 def _record(kind: type, table: Mapping[str, Any], where: str, preset: Mapping[str, Any]) -> Any:
@@ -232,7 +243,7 @@ def _record(kind: type, table: Mapping[str, Any], where: str, preset: Mapping[st
         if type(None) in typing.get_args(hints[name]):
             values[name] = None
         else:
-            raise InputError(Text(N_("'{key}' is missing"), key=name), where=where)
+            raise InputError(Text(N_("'{key}' is missing"), key=name), where=where, fix=_complete())
     return kind(**values)
 
 
@@ -263,7 +274,8 @@ def _value(kind: Any, key: str, value: Any, where: str, choices: Any = None) -> 
             return value
         shown = str(value) if abs(value) < 10**15 else "> 1e15"
         _fail(where, key, Text(N_("'{key}' is {value}, outside {low} to {high}"), key=key, value=shown, low=low,
-                               high=high))  # fmt: skip
+                               high=high),
+              Text(N_("write a whole number between {low} and {high}"), low=low, high=high))  # fmt: skip
     wanted = {bool: N_("true or false"), str: N_("a string"), int: N_("a whole number")}[kind]
     shown = repr(value)[:40] if not isinstance(value, float) or math.isfinite(value) else "not a number"
     _fail(where, key, Text(N_("'{key}' is {value}, not {wanted}"), key=key, value=shown, wanted=Text(wanted)))
@@ -272,7 +284,7 @@ def _value(kind: Any, key: str, value: Any, where: str, choices: Any = None) -> 
 
 def _tables(value: Any, where: str) -> list[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(v, Mapping) for v in value):
-        raise InputError(Text(N_("expected a list of tables")), where=where)
+        raise InputError(Text(N_("expected a list of tables")), where=where, fix=_complete())
     return value
 
 
@@ -290,5 +302,9 @@ def _known(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
             raise InputError(Text(N_("unknown key '{key}'"), key=key[:60]), where=where, fix=fix)
 
 
+def _complete() -> Text:
+    return Text(N_("see docs/reference/model-toml.md for a complete example"))
+
+
 def _fail(where: str, key: str, text: Text, fix: Text | None = None) -> NoReturn:
-    raise InputError(text, where=f"{where}: {key}", fix=fix)
+    raise InputError(text, where=f"{where}: {key}", fix=fix or _complete())

@@ -19,6 +19,7 @@ from meshwright.catalog import load, records, schema
 from meshwright.catalog.schema import Value, Word
 from meshwright.catalog.torus import best_shapes, check_shape, is_shape, parse_shape, shape_for, write_shape
 from meshwright.errors import InputError
+from meshwright.glossary import Label
 from meshwright.messages import N_, Text
 from meshwright.spec.cluster import Accelerator, Cluster, Link, Node
 
@@ -113,7 +114,11 @@ def _is_file(text: str | os.PathLike[str]) -> bool:
 def check_devices(number: Any, where: str) -> int:
     """A number of accelerators that can exist."""
     if isinstance(number, bool) or not isinstance(number, (int, float)) or number != number or number != number // 1:
-        raise InputError(Text(N_("'{text}' is not a whole number of accelerators"), text=str(number)[:60]), where=where)
+        raise InputError(
+            Text(N_("'{text}' is not a whole number of accelerators"), text=str(number)[:60]),
+            where=where,
+            fix=Text(N_("write it like {examples}"), examples=_EXAMPLES),
+        )
     if number < 1:
         raise InputError(
             Text(N_("a cluster needs at least 1 accelerator, not {number}"), number=int(number)),
@@ -149,6 +154,8 @@ def _from_text(text: str) -> _Draft:
         _count_nodes(draft, kind, id, int(match["nodes"]), count, text)
     elif count is not None:
         _count(draft, count, text)
+        if kind == "accelerators":
+            draft = _one_host(draft, id, text)
     if match["slices"] is not None:
         _slices(draft, int(match["slices"]), text)
     return draft
@@ -168,7 +175,7 @@ def _find(name: str) -> tuple[str, str]:
             raise load.unknown("clusters", name, several)
     known = {n for kind in order for n in (*load.files(kind), *load.aliases(kind))}
     error = load.unknown("clusters", name)
-    raise type(error)(load.noun("clusters"), name[:80], known)  # type: ignore[arg-type]
+    raise type(error)(load.noun("clusters"), name[:80], known)
 
 
 def _cloud_slice(name: str) -> tuple[str, int] | None:
@@ -182,9 +189,26 @@ def _cloud_slice(name: str) -> tuple[str, int] | None:
     return id, max(1, int(number) // int(given["slice_name_units"]["value"]))
 
 
-def _of_accelerator(id: str, where: str) -> _Draft:
+def _one_host(draft: _Draft, id: str, where: str) -> _Draft:
+    """The usual host in a larger size of the same make (`…-x2`, `…-x4`) where one of those holds all devices."""
+    make, size, _ = _usual(id).rpartition("-x")
+    parts = {n: n.rpartition("-x") for n in load.files("nodes")}
+    sizes = [n for n, (stem, _, number) in parts.items() if size and stem == make and number.isdecimal()]
+    larger = [n for n in sizes if draft.node.accelerators < (draft.devices or 0) <= records.node(n).accelerators]
+    if not larger:
+        return draft
+    better = _of_accelerator(id, where, min(larger, key=lambda n: records.node(n).accelerators))
+    better.devices = draft.devices
+    return better
+
+
+def _usual(id: str) -> str:
+    return str(load.entry("accelerators", id)[1].get("default_node") or "")
+
+
+def _of_accelerator(id: str, where: str, host: str = "") -> _Draft:
     accelerator = records.accelerator(id)
-    default = load.entry("accelerators", id)[1].get("default_node")
+    default = host or _usual(id)
     if not default:
         raise InputError(
             Text(N_("the catalogue names no usual host for {accelerator}"), accelerator=id),
@@ -323,6 +347,7 @@ def _resize_draft(draft: _Draft, devices: Any, torus: str | tuple[int, ...] | No
                 raise InputError(
                     Text(N_("{devices} accelerators do not divide into {slices} slices"), devices=wanted, slices=count),
                     where="slices",
+                    fix=Text(N_("use {value}"), value=" / ".join(str(n) for n in _multiples(wanted, count))),
                 )
             wanted //= count
         if not (draft.shape and torus is not None and wanted == math.prod(draft.shape)):
@@ -410,7 +435,7 @@ def _described(kind: str, given: Any, where: str) -> Mapping[str, Any] | None:
     if isinstance(given, str):
         return load.entry(kind, given)[1]
     if not isinstance(given, Mapping):
-        raise InputError(Text(N_("this must be a name or a table")), where=where)
+        raise InputError(Text(N_("this must be a name or a table")), where=where, fix=_named(where))
     base = load.entry(kind, _text(given["base"], f"{where}.base"))[1] if "base" in given else {}
     merged: dict[str, Any] = {**base}
     for key, value in given.items():
@@ -423,16 +448,31 @@ def _described(kind: str, given: Any, where: str) -> Mapping[str, Any] | None:
     return merged
 
 
+def _multiples(number: int, unit: int) -> list[int]:
+    """The multiples of `unit` on both sides of `number`."""
+    below = number // unit * unit
+    return [n for n in (below, below + unit) if n > 0]
+
+
+def _named(where: str) -> Text:
+    """How a name is written under the key that `where` ends with."""
+    return Text(N_("write it like {examples}"), examples=f'{where.rpartition(" ")[2]} = "h100-sxm"')
+
+
 def _text(given: Any, where: str) -> str:
     if not isinstance(given, str) or not given.strip():
-        raise InputError(Text(N_("this must be a name")), where=where)
+        raise InputError(Text(N_("this must be a name")), where=where, fix=_named(where))
     return given
 
 
 def _file_size(draft: _Draft, raw: Mapping[str, Any], where: str) -> None:
     given = [key for key in ("devices", "nodes", "torus") if key in raw]
     if len(given) > 1 and given != ["devices", "torus"]:
-        raise InputError(Text(N_("the size is given twice, as {a} and as {b}"), a=given[0], b=given[1]), where=where)
+        raise InputError(
+            Text(N_("the size is given twice, as {a} and as {b}"), a=given[0], b=given[1]),
+            where=where,
+            fix=Text(N_("keep one of them")),
+        )
     whole = Value(("one",), 1, MAX_DEVICES, whole=True)
     if "torus" in raw:
         draft.shape = _checked_shape(
@@ -607,7 +647,7 @@ def _price(draft: _Draft) -> tuple[float | None, str]:
         return None, ""
     price = units.format_money(found.dollars_per_hour)
     draft.assumptions.append(
-        Text(PRICED, accelerator=name, price=price, basis=found.basis, source=found.source, date=found.date)
+        Text(PRICED, accelerator=name, price=price, basis=Label(found.basis), source=found.source, date=found.date)
     )
     return found.dollars_per_hour, found.note
 

@@ -177,8 +177,8 @@ def find(name: str) -> Concept:
     if len(hits) == 1:
         return load(hits[0])
     if hits:
-        raise UnknownNameError("concept", name, hits, ambiguous=True)
-    raise UnknownNameError("concept", name, {*concept_ids(), *names})
+        raise UnknownNameError(Text(N_("concept")), name, hits, ambiguous=True)
+    raise UnknownNameError(Text(N_("concept")), name, {*concept_ids(), *names})
 
 
 @lru_cache(maxsize=128)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.errors import InputError
+from meshwright.files import reason_of
 from meshwright.messages import N_, Text
 
 FITS_DIR = Path(__file__).parent / "data" / "fits"
@@ -154,7 +155,11 @@ def parse_fit(table: Mapping[str, Any], where: str) -> LinkFit | FabricFit | Exp
         if kind == "expert-kernel":
             return ExpertKernelFit(**_tuples(data))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(Text(N_("a fit file is not valid: {reason}"), reason=str(error)), where=where) from error
+        raise InputError(
+            Text(N_("a fit file is not valid: {reason}"), reason=reason_of(error)),
+            where=where,
+            fix=Text(N_("write it again with benchmarks/fit_collectives.py")),
+        ) from error
     raise InputError(
         Text(N_("a fit file has the unknown kind '{kind}'"), kind=kind),
         where=where,

@@ -17,10 +17,12 @@ from types import MappingProxyType
 from typing import Any
 
 from meshwright.errors import InputError, UnknownNameError
+from meshwright.files import decode, read_bytes, reason_of
 from meshwright.messages import N_, Text
 
 DATA = Path(__file__).parent / "data"
 ENVIRONMENT = "MESHWRIGHT_CATALOG"
+EXPECTED = N_("give the path of a TOML file, or a name of `meshwright catalog list`")
 MAX_BYTES = 4_000_000  # a catalogue file is a few kilobytes; a larger one is something else
 
 NOUNS: Mapping[str, str] = {
@@ -101,7 +103,11 @@ def expand(path: str | os.PathLike[str]) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise InputError(Text(N_("there is no such home folder")), where=os.fspath(path)) from None
+        raise InputError(
+            Text(N_("there is no such home folder")),
+            where=os.fspath(path),
+            fix=Text(N_("write the path in full")),
+        ) from None
 
 
 def read(path: Path) -> Mapping[str, Any]:
@@ -109,28 +115,23 @@ def read(path: Path) -> Mapping[str, Any]:
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
-        raise InputError(Text(N_("cannot read the file: {reason}"), reason=_reason(error)), where=str(path)) from None
-    if status.st_size > MAX_BYTES:
-        raise InputError(Text(N_("this is too large to be a catalogue file")), where=str(path))
+        raise InputError(
+            Text(N_("cannot read the file: {reason}"), reason=reason_of(error)), where=str(path), fix=Text(EXPECTED)
+        ) from None
     return _parse(path, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=2048)
 def _parse(path: Path, modified: int, size: int) -> Mapping[str, Any]:
+    text = decode(read_bytes(path, largest=MAX_BYTES, fix=Text(EXPECTED)), where=str(path))
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        raise InputError(Text(N_("cannot read the file: {reason}"), reason=_reason(error)), where=str(path)) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError too
         raise InputError(
-            Text(N_("not valid TOML: {reason}"), reason=str(error) or type(error).__name__),
+            Text(N_("not valid TOML: {reason}"), reason=reason_of(error)),
             where=str(path),
-            fix=Text(N_("compare with `meshwright catalog show accelerators h100-sxm`")),
+            fix=Text(N_("compare with a file that works: `meshwright catalog show NAME` says where it lies")),
         ) from None
-
-
-def _reason(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or str(error)
 
 
 def entry(kind: str, name: str) -> tuple[str, Mapping[str, Any], Path]:

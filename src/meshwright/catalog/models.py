@@ -15,11 +15,13 @@ from typing import Any
 
 from meshwright.catalog import architecture, hf, load
 from meshwright.errors import InputError, UnknownNameError
+from meshwright.files import bounded, decode, read_bytes, reason_of
 from meshwright.messages import N_, Text
 from meshwright.spec.model import ModelSpec
 
 _LARGEST_FILE = 4 * 2**20  # a config.json of a few kB; anything larger is not one
 KIND = "models"
+EXPECTED = N_("give the path of a config.json, or a name of `meshwright catalog list`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,11 @@ def model(name_or_path: str | Path, *, text: str | bytes | None = None) -> Model
         return model_from_text(text, where="<stdin>" if str(name_or_path) == "-" else str(name_or_path))
     given = str(name_or_path)
     if given == "-":
-        raise InputError(Text(N_("nothing was read from standard input")), where="-")
+        raise InputError(
+            Text(N_("nothing was read from standard input")),
+            where="-",
+            fix=Text(N_("write it like {examples}"), examples="cat config.json | meshwright plan - --cluster …"),
+        )
     if not given.strip() or "\0" in given or len(given) > 4096:
         raise load.unknown(KIND, given.replace("\0", ""))
     if not _looks_like_path(given):
@@ -132,7 +138,7 @@ def _looks_like_path(given: str) -> bool:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 
@@ -147,15 +153,11 @@ def _from_path(path: Path) -> ModelSpec:
                     fix=Text(N_("give the folder of a downloaded model, or the path of its config.json")),
                 )  # fmt: skip
             path = found[0]
-        if path.stat().st_size > _LARGEST_FILE:
-            raise InputError(Text(N_("too large to be a model config")), where=str(path))
-        content = path.read_bytes()
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except (OSError, RuntimeError, ValueError) as error:
         raise InputError(
-            Text(N_("cannot read the file: {reason}"), reason=reason), where=str(path),
-            fix=Text(N_("give the path of a config.json, or a name of `meshwright catalog list`")),
-        ) from None  # fmt: skip
+            Text(N_("cannot read the file: {reason}"), reason=reason_of(error)), where=str(path), fix=Text(EXPECTED)
+        ) from None
+    content = read_bytes(path, largest=_LARGEST_FILE, fix=Text(EXPECTED))
     model = model_from_text(content, where=str(path), toml=path.suffix == ".toml")
     if model.name in (model.family, "model"):
         model = replace(model, name=path.parent.name if path.stem == "config" and path.parent.name else path.stem)
@@ -164,17 +166,18 @@ def _from_path(path: Path) -> ModelSpec:
 
 def model_from_text(text: str | bytes, *, where: str = "<text>", toml: bool | None = None) -> ModelSpec:
     """A model from JSON (a config.json) or TOML (an architecture, or a catalogue file)."""
+    if isinstance(text, bytes):
+        bounded(text, largest=_LARGEST_FILE, where=where)
+    text = decode(text, where=where)
     if toml is None:
-        start = text.lstrip()[:1]
-        toml = start not in (b"{", "{", b"\xef", "\ufeff", b"", "")
-        looks_json = start in (b"[", "[") and _is_json(text)
-        toml = toml and not looks_json
+        toml = text.lstrip()[:1] not in ("{", "") and not _is_json(text)
     if not toml:
         return hf.from_text(text, where=where)
     return _from_data(architecture.parse(text, where=where), where)
 
 
-def _is_json(text: str | bytes) -> bool:
+def _is_json(text: str) -> bool:
+    """Whether `text` that does not begin like an object is JSON all the same: a list, a word, a number."""
     try:
         hf.parse(text, where="")
     except InputError as error:

@@ -105,7 +105,11 @@ def _accelerator(raw: Mapping[str, Any]) -> Accelerator:
         for d, v in raw.get("peak_flops", {}).items()
     }
     if not peaks:
-        raise InputError(Text(N_("an accelerator needs at least one peak rate")), where=f"{raw['id']}: peak_flops")
+        raise InputError(
+            Text(N_("an accelerator needs at least one peak rate")),
+            where=f"{raw['id']}: peak_flops",
+            fix=Text(N_("write it like {examples}"), examples='bf16 = "989 TFLOP/s"'),
+        )
     ceilings, assumed = _ceilings(raw, peaks)
     return Accelerator(
         id=raw["id"],
@@ -154,6 +158,7 @@ def _ceilings(raw: Mapping[str, Any], peaks: Mapping[str, float]) -> tuple[dict[
             raise InputError(
                 Text(N_("the best {dtype} matmul is above the peak"), dtype=dtype),
                 where=f"{raw['id']}: matmul_ceiling.{dtype}",
+                fix=Text(N_("a share of the peak is above 0 and at most 1")),
             )
     wide = found.get("bf16", found.get("fp16", DEFAULT_CEILING))
     missing = [dtype for dtype in peaks if dtype not in found]

@@ -169,7 +169,11 @@ def si(given: Any, rule: Value, *, where: str) -> float:
             fix=Text(N_("check the unit: Gb/s is bits, GB/s is bytes; GiB is 1.074 GB")),
         )
     if rule.whole and number != int(number):
-        raise InputError(Text(N_("{value} must be a whole number"), value=units.figures(number, 6)), where=where)
+        raise InputError(
+            Text(N_("{value} must be a whole number"), value=units.figures(number, 6)),
+            where=where,
+            fix=Text(N_("the nearest legal value is {value}"), value=f"{max(low, round(number)):,.10g}"),
+        )
     return int(number) if rule.whole else number
 
 
@@ -219,6 +223,9 @@ def _not_a_number(value: object, where: str) -> InputError:
         where=where,
         fix=Text(N_('write {{ value = 400, unit = "Gb/s", basis = "datasheet", source = "…", date = "2026-01-31" }}')),
     )
+
+
+COMPARE = N_("compare with a file that works: `meshwright catalog show NAME` says where it lies")
 
 
 def findings(kind: str, raw: Mapping[str, Any], *, where: str, sourced: bool = True) -> Iterator[Finding]:
@@ -306,4 +313,4 @@ def _provenance(given: Any, where: str) -> Iterator[Finding]:
 
 
 def _finding(code: str, message: Text, where: str, fix: Text | None = None) -> Finding:
-    return Finding(code=f"MW-CATALOG-{code}", severity="error", message=message, where=where, fix=fix)
+    return Finding(code=f"MW-CATALOG-{code}", severity="error", message=message, where=where, fix=fix or Text(COMPARE))

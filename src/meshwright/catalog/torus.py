@@ -28,7 +28,11 @@ def parse_shape(text: str, *, where: str = "") -> tuple[int, ...]:
         )
     shape = tuple(int(axis) for axis in re.split(r"[x×]", text, flags=re.IGNORECASE))
     if 0 in shape:
-        raise InputError(Text(N_("an axis of a slice cannot be 0")), where=where)
+        raise InputError(
+            Text(N_("an axis of a slice cannot be 0")),
+            where=where,
+            fix=Text(N_("write it like {examples}"), examples="16x16, 8x8x16"),
+        )
     return shape
 
 

@@ -36,7 +36,9 @@ def _expand(path: Path) -> Iterator[Path]:
     if path.is_dir():
         inside = sorted(path.rglob("*.toml"))
         if not inside:
-            raise InputError(Text(N_("no TOML file in this folder")), where=str(path))
+            raise InputError(
+                Text(N_("no TOML file in this folder")), where=str(path), fix=Text(N_("check the path"))
+            )
         yield from inside
     else:
         yield path
@@ -91,6 +93,7 @@ def _from_error(error: MeshwrightError, code: str) -> Finding:
 
 
 def _wrong(code: str, message: Text, where: str, fix: Text | None = None) -> Finding:
+    fix = fix or Text(schema.COMPARE)
     return Finding(code=f"MW-CATALOG-{code}", severity="error", message=message, where=where, fix=fix)
 
 

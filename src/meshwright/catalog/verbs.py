@@ -13,6 +13,7 @@ from meshwright import units
 from meshwright.catalog import load
 from meshwright.catalog.validate import check_file, kind_of, validate
 from meshwright.errors import InputError, UnknownNameError
+from meshwright.files import reason_of
 from meshwright.messages import N_, Text
 
 __all__ = ["Added", "Row", "Shown", "ShownValue", "add", "listed_kinds", "list", "list_entries", "show", "validate"]
@@ -215,7 +216,11 @@ def add(path: str | os.PathLike[str], *, kind: str | None = None, replace: bool 
     kind = kind_of(raw, file) if kind is None else kind_called(kind)
     id = raw.get("id", file.stem)
     if not isinstance(id, str) or id != load.normalise(id) or not id.replace("-", "").replace(".", "").isalnum():
-        raise InputError(Text(N_("an id has lower-case letters, digits, dots and dashes")), where=f"{file}: id")
+        raise InputError(
+            Text(N_("an id has lower-case letters, digits, dots and dashes")),
+            where=f"{file}: id",
+            fix=Text(N_("write it like {examples}"), examples="my-node-8x-h100"),
+        )
     _refuse_faults(file, kind, id)
     target = load.writable_folder() / kind / f"{id}.toml"
     if target.exists() and not replace:
@@ -242,14 +247,15 @@ def _refuse_faults(file: Path, kind: str, id: str) -> None:
 
 def _write(target: Path, content: bytes) -> None:
     """Written whole or not at all."""
-    temporary = target.with_suffix(".partial")
+    # A name of its own for each process: two that add at once do not write into one another's half.
+    temporary = target.with_suffix(f".{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(content)
         temporary.replace(target)
     except OSError as error:
         raise InputError(
-            Text(N_("cannot write the file: {reason}"), reason=error.strerror or str(error)),
+            Text(N_("cannot write the file: {reason}"), reason=reason_of(error)),
             where=str(target),
             fix=Text(N_("set {variable} to a folder you can write to"), variable=load.ENVIRONMENT),
         ) from None

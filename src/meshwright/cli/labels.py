@@ -59,4 +59,8 @@ WORDS: dict[str, str] = {
     "vendor": N_("vendor"),
     "architecture": N_("architecture"),
     "aliases": N_("aliases"),
+    "kind": N_("kind"),
+    "link_id": N_("link type"),
+    "nic_link": N_("network link"),
+    "default_node": N_("usual host"),
 }

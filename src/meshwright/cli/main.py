@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -14,8 +15,10 @@ import click
 from meshwright import __version__
 from meshwright.cli.click_parts import Option, Root
 from meshwright.cli.language import say, speaking, tell
+from meshwright.cli.output import forgive
 from meshwright.errors import EXIT_INTERNAL, EXIT_USAGE, MeshwrightError
-from meshwright.messages import LANGUAGES, N_
+from meshwright.files import reason_of
+from meshwright.messages import LANGUAGES, N_, Text
 
 EXIT_INTERRUPTED = 130
 
@@ -28,13 +31,15 @@ class Shell(Root):
         arguments = list(sys.argv[1:] if args is None else args)
         extra.pop("standalone_mode", None)
         extra.setdefault("prog_name", "meshwright")
+        forgive(sys.stdout, sys.stderr)
         with speaking(arguments):
             sys.exit(self._run(arguments, extra))
 
     def _run(self, arguments: list[str], extra: dict[str, Any]) -> int:
         try:
             code = super().main(arguments, standalone_mode=False, **extra)
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
             return code if isinstance(code, int) else 0
         except click.exceptions.Exit as stop:
             return stop.exit_code
@@ -52,9 +57,13 @@ class Shell(Root):
             complain(error.format_message())
             return EXIT_USAGE
         except BrokenPipeError:
-            # The reader went away (head, less): point stdout at nothing, so that the interpreter can close it quietly.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             return 0
+        except OSError as error:  # a full disk, a folder that is gone: nothing that a report of a bug would mend
+            _drop_output()
+            text = Text(N_("the system refused: {reason}"), reason=reason_of(error))
+            complain(tell(text), where=str(error.filename or ""), fix=say(N_("check the disk and the permissions")))
+            return EXIT_USAGE
         except MeshwrightError as error:
             if error.exit_code == EXIT_INTERNAL:
                 return _internal(error, arguments)
@@ -64,24 +73,40 @@ class Shell(Root):
             return _internal(error, arguments)
 
 
+def _drop_output() -> None:
+    """Point stdout at nothing, so that what is still buffered for a reader that went away can be closed quietly."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def complain(what: str, *, where: str = "", fix: str = "") -> None:
     """One error on stderr: what, where, and the nearest fix."""
-    lines = [say(N_("error: {what}"), what=what)]
-    if where and where not in what:
-        lines.append(say(N_("  where: {where}"), where=where))
+    lines = [say(N_("error: {what}"), what=_clipped(what))]
+    if where and f"'{where}'" not in what:  # not said twice
+        lines.append(say(N_("  where: {where}"), where=_clipped(where)))
     if fix:
-        lines.append(say(N_("  try:   {fix}"), fix=fix))
+        lines.append(say(N_("  try:   {fix}"), fix=_clipped(fix)))
     click.echo("\n".join(lines), err=True)
+
+
+def _clipped(text: str, most: int = 1000) -> str:
+    """A sentence with a value of the user's in it, which may be a megabyte, at a length that can be read."""
+    return text if len(text) <= most else f"{text[: most - 100]} … {text[-90:]}"
 
 
 def _internal(error: Exception, arguments: list[str]) -> int:
     report = "".join(traceback.format_exception(error))
-    with tempfile.NamedTemporaryFile("w", prefix="meshwright-", suffix=".txt", delete=False, encoding="utf-8") as file:
-        file.write(f"meshwright {__version__}\nPython {sys.version}\narguments: {arguments}\n\n{report}")
-    complain(
-        say(N_("internal error: {error}"), error=f"{type(error).__name__}: {error}".splitlines()[0]),
-        fix=say(N_("report it with the file {path}"), path=file.name),
-    )
+    said = say(N_("internal error: {error}"), error=f"{type(error).__name__}: {error}".splitlines()[0])
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="meshwright-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            file.write(f"meshwright {__version__}\nPython {sys.version}\narguments: {arguments}\n\n{report}")
+    except OSError:  # nowhere to write: the report itself, then
+        complain(said)
+        click.echo(report, err=True)
+        return EXIT_INTERNAL
+    complain(said, fix=say(N_("report it with the file {path}"), path=file.name))
     if "-v" in arguments or "--verbose" in arguments:
         click.echo(report, err=True)
     return EXIT_INTERNAL

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 import time
@@ -14,12 +16,14 @@ import click
 
 from meshwright.cli.language import say, tell
 from meshwright.errors import InputError
+from meshwright.files import reason_of
 from meshwright.messages import N_, Text
 
 if TYPE_CHECKING:
     from meshwright.settings import Settings
 
 FORMATS = ("table", "plain", "csv", "md")
+GLYPHS = "█│●→"  # a stream that writes these writes everything we draw
 WIDTH = 100  # where there is no terminal to ask
 NARROWEST, WIDEST = 80, 120
 
@@ -109,6 +113,7 @@ class Screen:
         return 0 if answer.yes or self.exit_zero else 1
 
     def _text(self, answer: Answer) -> str:
+        bare = self.ascii or not self._stream_writes(GLYPHS)
         if self.jsonl:
             from meshwright.serialize import dumps
 
@@ -118,27 +123,31 @@ class Screen:
                     where="--jsonl",
                     fix=Text(N_("use {option}"), option="--json"),
                 )
-            return "".join(dumps(line, indent=None) + "\n" for line in answer.lines())
+            return "".join(dumps(line, indent=None, ascii=bare) + "\n" for line in answer.lines())
         if self.json:
             from meshwright.serialize import dumps
 
-            return dumps(answer.document()) + "\n"
+            return dumps(answer.document(), ascii=bare) + "\n"
         if self.format == "csv":
-            return _csv(answer.grid())
-        if self.format == "md":
-            return _markdown(answer.grid())
-        return self._drawn(answer)
+            text = _csv(answer.grid())
+        elif self.format == "md":
+            text = _markdown(answer.grid())
+        else:
+            text = self._drawn(answer)
+        return to_ascii(text) if self.ascii or not self._stream_writes(text) else text
+
+    def _stream_writes(self, text: str) -> bool:
+        """Whether the place the result goes to can hold these characters."""
+        return writes(sys.stdout if self.output in (None, "-") else None, text)
 
     def _drawn(self, answer: Answer) -> str:
-        import io
-
         from rich.console import Console
 
         stream = sys.stdout
         color = self.output in (None, "-") and self.format != "plain" and wants_color(self.color, stream)
         color = color or self.color == "always"
         width = _width(stream) if self.output in (None, "-") else WIDTH
-        ascii = self.ascii or not _speaks_unicode(stream)
+        ascii = self.ascii or not self._stream_writes(GLYPHS)
         console = Console(
             file=io.StringIO(), width=width, force_terminal=color, no_color=not color, highlight=False, markup=False,
             emoji=False, color_system="standard" if color else None, legacy_windows=False, _environ={},
@@ -147,13 +156,13 @@ class Screen:
         for part in answer.draw(view):
             console.print(part)
         text = console.file.getvalue()  # type: ignore[attr-defined]
-        text = "".join(line.rstrip() + "\n" for line in text.splitlines())
-        return to_ascii(text) if ascii else text
+        return "".join(line.rstrip() + "\n" for line in text.splitlines())
 
     def _write(self, text: str) -> None:
         if self.output in (None, "-"):
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # None: closed by the caller (`>&-`), who wants the exit code only
+                sys.stdout.write(text)
+                sys.stdout.flush()
             return
         path = Path(str(self.output))
         try:
@@ -165,15 +174,17 @@ class Screen:
                 where=str(path),
                 fix=Text(N_("use {option}"), option="--force"),
             ) from error
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
             raise InputError(
-                Text(N_("cannot write the file: {reason}"), reason=error.strerror or str(error)), where=str(path)
+                Text(N_("cannot write the file: {reason}"), reason=reason_of(error)),
+                where=str(path),
+                fix=Text(N_("name a file in a folder you can write to")),
             ) from error
         self.note(say(N_("written to {path}"), path=path))
 
     def progress(self) -> Progress:
         """A bar on stderr, only on a terminal and only when the work takes longer than a second."""
-        return Progress(active=self.talks and sys.stderr.isatty())
+        return Progress(active=self.talks and sys.stderr is not None and sys.stderr.isatty())
 
 
 class Progress:
@@ -213,12 +224,31 @@ def _width(stream: TextIO) -> int:
     return min(max(shutil.get_terminal_size((WIDTH, 24)).columns, NARROWEST), WIDEST)
 
 
-def _speaks_unicode(stream: TextIO) -> bool:
+def writes(stream: TextIO | None, text: str) -> bool:
+    """Whether `stream` (None: a file in UTF-8) can hold every character of `text`; a lone surrogate fits nowhere."""
     try:
-        "█│●→".encode(stream.encoding or "ascii")
+        text.encode("utf-8" if stream is None else stream.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    """Codec error handler: what a stream cannot encode is spelled in ASCII."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return to_ascii(error.object[error.start : error.end]), error.end
+
+
+SPELLED = "meshwright-spelled"  # the name of that handler
+codecs.register_error(SPELLED, _spell)
+
+
+def forgive(*streams: TextIO | None) -> None:
+    """Let no character, of a name in a file or of Spanish, be an error on a stream of another encoding."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=SPELLED)
 
 
 # One for one, so that columns stay aligned.
@@ -244,7 +274,6 @@ def to_ascii(text: str) -> str:
 
 def _csv(grid: Grid) -> str:
     import csv
-    import io
 
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import TYPE_CHECKING, Any
 
 from meshwright.cli.output import Screen
-from meshwright.errors import InputError, UsageError
+from meshwright.errors import InputError
+from meshwright.files import read_stdin
 from meshwright.messages import N_, Text
 
 if TYPE_CHECKING:
@@ -23,13 +23,8 @@ def problem_of(screen: Screen, options: dict[str, Any]) -> Problem:
     from meshwright import api
 
     model = options.pop("model", None)
-    if model == "-" and sys.stdin.isatty():
-        raise UsageError(
-            Text(N_("the model is to come from standard input, but that is a terminal")),
-            where="MODEL",
-            fix=Text(N_("write it like {examples}"), examples="cat config.json | meshwright plan - --cluster …"),
-        )
-    text = sys.stdin.buffer.read(_LARGEST_INPUT) if model == "-" else None
+    hint = "cat config.json | meshwright plan - --cluster …"
+    text = read_stdin(largest=_LARGEST_INPUT, hint=hint) if model == "-" else None
     job = {name: options.pop(name, None) for name in _JOB}
     return api.problem(
         model=model, cluster=options.pop("cluster", None), settings=screen.settings, model_text=text, **job

@@ -29,7 +29,11 @@ HEADLINES = (
 def compare(problem: Problem, items: Sequence[tuple[str, Strategy | Estimate]]) -> Comparison:
     """Strategies of one problem, or finished estimates (also of other problems), with deltas against the first."""
     if len(items) < 2:
-        raise UsageError(Text(N_("comparing needs at least two strategies")), where="compare")
+        raise UsageError(
+            Text(N_("comparing needs at least two strategies")),
+            where="compare",
+            fix=Text(N_("give two result files, or one result file that holds a plan")),
+        )
     names = _distinct([name for name, _ in items])
     estimates = tuple(_estimate(problem, name, item) for name, (_, item) in zip(names, items, strict=True))
     return Comparison(

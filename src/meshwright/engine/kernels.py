@@ -65,14 +65,13 @@ def rates(accelerator: Accelerator, precision: str, attention_kernel: str = "bes
     low_ceiling = ceiling.get(low, plain_ceiling)
     peak, low_peak = dense_peak(accelerator, plain), dense_peak(accelerator, low)
     sustained = c["matmul_sustained"]
-    half_peak = dense_peak(accelerator, plain if plain in ("fp32", "tf32") else "bf16")  # attention and scans
     kernel = c[f"attention_{attention_kernel}"]
     return Rates(
         matmul=peak * plain_ceiling * sustained,
         low_matmul=low_peak * low_ceiling * sustained,
-        attention_forward=half_peak * c["attention_forward"] * kernel,
-        attention_backward=half_peak * c["attention_backward"] * kernel,
-        scan=half_peak * c["scan_efficiency"],
+        attention_forward=peak * c["attention_forward"] * kernel,
+        attention_backward=peak * c["attention_backward"] * kernel,
+        scan=peak * c["scan_efficiency"],
         memory=accelerator.memory_bandwidth * c["memory_efficiency"],
         units=accelerator.compute_units,
         tile_m=c["tile_m"],
@@ -92,40 +91,43 @@ def rates(accelerator: Accelerator, precision: str, attention_kernel: str = "bes
     )
 
 
-def _product(m: Any, n: Any, k: Any, batch: Any, peak: float, out_bytes: float, r: Rates) -> Any:
+def _product(flops: Any, m: Any, n: Any, k: Any, batch: Any, peak: float, out_bytes: float, r: Rates) -> Any:
     traffic = batch * (r.element * (m * k + k * n) + out_bytes * m * n)
     used = minimum(wave_utilisation(m, n, batch, r.tile_m, r.tile_n, r.units), 1.0)
-    return matmul_time(matmul_flops(m, n, k, batch), traffic, k, used, peak, r.memory, r.k_ramp)
+    return matmul_time(flops, traffic, k, used, peak, r.memory, r.k_ramp)
+
+
+def _three_products(op: Operator, r: Rates, peak: float, weight_peak: float) -> tuple[Any, Any]:
+    """Forward product, and data and weight gradient (accumulated in fp32): three products of the same FLOPs."""
+    m, n, k, b = op.m, op.n, op.k, op.batch
+    flops = matmul_flops(m, n, k, b)
+    forward = _product(flops, m, n, k, b, peak, r.element, r)
+    backward = _product(flops, m, k, n, b, peak, r.element, r) + _product(flops, n, k, m, b, weight_peak, 8.0, r)
+    return forward, backward
+
+
+def _with_casts(op: Operator, r: Rates, forward: Any, backward: Any) -> tuple[Any, Any]:
+    """Quantise the input row- and column-wise, likewise the gradient: read 2 bytes, write 1 + 1."""
+    m, n, k, b = op.m, op.n, op.k, op.batch
+    return forward + 4.0 * m * k * b / r.memory, backward + 4.0 * m * n * b / r.memory
 
 
 def _matmul(op: Operator, r: Rates) -> tuple[Any, Any]:
-    """Forward product; backward: data gradient and weight gradient (accumulated in fp32)."""
-    m, n, k, b = op.m, op.n, op.k, op.batch
     peak = r.low_matmul if op.low_precision else r.matmul
-    forward = _product(m, n, k, b, peak, r.element, r)
-    backward = _product(m, k, n, b, peak, r.element, r) + _product(n, k, m, b, peak * r.weight_gradient, 8.0, r)
-    if op.low_precision and r.casts:
-        # Quantise the input row- and column-wise, likewise the gradient: read 2 bytes, write 1 + 1.
-        forward = forward + 4.0 * m * k * b / r.memory
-        backward = backward + 4.0 * m * n * b / r.memory
-    return forward, backward
+    times = _three_products(op, r, peak, peak * r.weight_gradient)
+    return _with_casts(op, r, *times) if op.low_precision and r.casts else times
 
 
 def _grouped(op: Operator, r: Rates) -> tuple[Any, Any]:
-    m, n, k, b = op.m, op.n, op.k, op.batch
-    peak = (r.low_matmul if r.casts else r.matmul) * r.grouped
-    weight = peak / r.grouped * r.grouped_weight_gradient
-    forward = _product(m, n, k, b, peak, r.element, r)
-    backward = _product(m, k, n, b, peak, r.element, r) + _product(n, k, m, b, weight, 8.0, r)
-    if r.casts:
-        forward = forward + 4.0 * m * k * b / r.memory
-        backward = backward + 4.0 * m * n * b / r.memory
-    return forward, backward
+    peak = r.low_matmul if r.casts else r.matmul
+    times = _three_products(op, r, peak * r.grouped, peak * r.grouped_weight_gradient)
+    return _with_casts(op, r, *times) if r.casts else times
 
 
 def _batched(op: Operator, r: Rates) -> tuple[Any, Any]:
     """Score and value products of unfused attention: the backward pass has two products of the same size."""
-    forward = _product(op.m, op.n, op.k, op.batch, r.matmul, r.element, r)
+    m, n, k, b = op.m, op.n, op.k, op.batch
+    forward = _product(matmul_flops(m, n, k, b), m, n, k, b, r.matmul, r.element, r)
     return forward, 2.0 * forward
 
 

@@ -463,10 +463,10 @@ def host_per_node(memory: Memory, cluster: Cluster, phase: str = "steady") -> An
 # ---------------------------------------------------------------------------------------------- the tree of one stage
 
 _TERMS: dict[str, tuple[Certainty, str, str]] = {
-    "parameters": ("exact", "memory.states.zero3", "states"),
-    "gradients": ("exact", "memory.states.zero3", "states"),
-    "main_parameters": ("exact", "memory.states.zero3", "states"),
-    "optimizer": ("exact", "memory.states.zero3", "states"),
+    "parameters": ("exact", "memory.states.one", "states"),
+    "gradients": ("exact", "memory.states.one", "states"),
+    "main_parameters": ("exact", "memory.states.one", "states"),
+    "optimizer": ("exact", "memory.states.one", "states"),
     "activations": ("modelled", "memory.activations.total", "activations"),
     "end_activations": ("modelled", "memory.activations.ends", "activations"),
     "recompute": ("modelled", "", "activations"),

@@ -14,7 +14,7 @@ from meshwright.catalog.hardware import resize
 from meshwright.engine.evaluate import estimate_legal
 from meshwright.engine.kernels import LOW_PRECISION
 from meshwright.engine.params import model_params
-from meshwright.engine.search.legal import BATCH, SPACE, nothing_legal
+from meshwright.engine.search.legal import SPACE, nothing_legal
 from meshwright.engine.search.plan import Columns, search
 from meshwright.engine.search.rank import fitting, order
 from meshwright.engine.search.space import (

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from meshwright.engine.points import BATCH, Found, as_points, best_at, feasible_counts, grown_batch, rungs
+from meshwright.engine.points import Found, as_points, best_at, feasible_counts, grown_batch, rungs
+from meshwright.engine.search.legal import BATCH
 from meshwright.engine.search.reasons import TERM_NAMES
 from meshwright.engine.search.space import Constraints
 from meshwright.messages import N_, Text

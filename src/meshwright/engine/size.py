@@ -11,7 +11,8 @@ from meshwright.catalog.clusters import ONE_NODE
 from meshwright.engine.evaluate import SECONDS_PER_DAY, peak_dtype
 from meshwright.engine.flops import model_flops_per_token
 from meshwright.engine.kernels import dense_peak
-from meshwright.engine.points import BATCH, Found, as_points, best_at, dollars_per_token, feasible_counts, rungs, usual
+from meshwright.engine.points import Found, as_points, best_at, dollars_per_token, feasible_counts, rungs, usual
+from meshwright.engine.search.legal import BATCH
 from meshwright.engine.search.space import Constraints
 from meshwright.errors import UsageError
 from meshwright.messages import N_, Text

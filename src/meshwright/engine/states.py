@@ -180,9 +180,8 @@ def model_states(params: RankParams, states: StateBytes, by: Shards) -> dict[str
     """Bytes of each state on one rank."""
 
     def size(per_parameter: float, ranks: tuple[Any, Any]) -> Any:
-        return f.zero3_states(params.dense, ranks[0], per_parameter, 0, 0, 0) + f.zero3_states(
-            params.expert, ranks[1], per_parameter, 0, 0, 0
-        )
+        dense = f.one_state(params.dense, ranks[0], per_parameter)
+        return dense + f.one_state(params.expert, ranks[1], per_parameter)
 
     extra = (states.table_moments - states.moments) * params.tables / by.moments[0]
     return {

@@ -16,7 +16,6 @@ from meshwright.engine.kernels import LOW_PRECISION, Rates, rates
 from meshwright.engine.operators import (
     Collective,
     Shape,
-    Walk,
     block_input_bytes,
     block_walk,
     embedding_walk,

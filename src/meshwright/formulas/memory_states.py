@@ -109,6 +109,24 @@ def zero3_states(
     return params * (weight + gradient + master + moments) / ranks
 
 
+@formula("memory.states.one", source=ZERO, equation="P B/N")
+def one_state(params: Count, ranks: Count, per_parameter: Bytes) -> Bytes:
+    """One kind of model state, whole on every rank (`ranks` = 1) or divided over the ranks that share it.
+
+    Parameters
+    ----------
+    params : parameters of the rank, after tensor, pipeline and expert division
+    ranks : ranks this state is divided over under the ZeRO stage
+    per_parameter : bytes per parameter of this state
+
+    Examples
+    --------
+    >>> one_state(8e9, 1, 4) / 1e9, one_state(8e9, 64, 8) / 1e9  # gradients and moments under ZeRO-1
+    (32.0, 1.0)
+    """
+    return params * per_parameter / ranks
+
+
 @formula("memory.states.megatron", source=MEGATRON, equation="P (6 + 12/N)")
 def megatron_states(params: Count, distributed: Count = 1, byte: Bytes = 1) -> Bytes:
     """Megatron's weights and optimizer: 18 bytes a parameter, or 6 + 12/DP with the distributed optimizer.

@@ -245,16 +245,16 @@ def bubble(c: RuleContext) -> Said:
     if s.virtual > 1:  # interleaving takes micro-batches in groups of the pipeline (MW-C202)
         need = -(-need // s.pipeline) * s.pipeline
     message = Text(
-        N_("pipeline {pipeline} with {chunks} chunks and {count} micro-batches idles {share:.0%} of its time when stages "
-           "are equal"),
+        N_("pipeline {pipeline} with {chunks} chunks and {count} micro-batches idles {share:.0%} of its time when "
+           "stages are equal"),
         pipeline=s.pipeline, chunks=s.virtual, count=m, share=bubble_share(c, m),
     )  # fmt: skip
     values = {"need": need, "batch": need * c.replicas_batch, "limit": BUBBLE_LIMIT}
     chunks = even_chunks(c, math.ceil(idle / (m * ratio) - 1e-9))
     if chunks:
         fix = Text(
-            N_("{need} micro-batches bring it to {limit:.0%} or less (global batch {batch} with this mesh); so do {chunks} "
-               "chunks"),
+            N_("{need} micro-batches bring it to {limit:.0%} or less (global batch {batch} with this mesh); so do "
+               "{chunks} chunks"),
             chunks=chunks, **values,
         )  # fmt: skip
     else:

@@ -20,7 +20,7 @@ def rule_explanation(id: str) -> Explanation:
     """Title, reason, what is checked, fix and source of rule `id` (any case); raises `UnknownNameError`."""
     rule = RULES.get(id.upper())
     if rule is None:
-        raise UnknownNameError("rule", id, (known.lower() for known in RULES))  # it compares in lower case
+        raise UnknownNameError(Text(N_("rule")), id, RULES)
     return Explanation(
         subject=rule.id,
         kind="rule",

@@ -546,8 +546,8 @@ MEGATRON_MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_
 @rule(
     "MW-C325",
     title=N_("Megatron recomputes the modules it names"),
-    reason=N_("Selective recomputation checkpoints whole modules; the activation function of a dense MLP is not one, that "
-              "of experts is."),
+    reason=N_("Selective recomputation checkpoints whole modules; the activation function of a dense MLP is not one, "
+              "that of experts is."),
     fix=N_("Name modules that Megatron has."),
     condition="recompute_ops in the recompute modules of Megatron with selective",
     source="megatron-core transformer/transformer_config.py, TransformerConfig.recompute_modules",
@@ -559,4 +559,5 @@ MEGATRON_MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_
 def recompute_modules(c: RuleContext) -> Said:
     unknown = next(op for op in recomputed(c) if op not in MEGATRON_MODULES)
     message = Text(N_("megatron has no recompute module `{name}`"), name=unknown)
-    return message, Text(N_("recompute_ops = {names}"), names=listed(MEGATRON_MODULES)), {"legal": list(MEGATRON_MODULES)}
+    fix = Text(N_("recompute_ops = {names}"), names=", ".join(MEGATRON_MODULES))
+    return message, fix, {"legal": list(MEGATRON_MODULES)}

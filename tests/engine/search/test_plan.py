@@ -12,6 +12,7 @@ import pytest
 
 from meshwright.catalog.hardware import cluster
 from meshwright.catalog.models import model
+from meshwright.engine.activations import groups_of_model, recompute_groups
 from meshwright.engine.evaluate import evaluate
 from meshwright.engine.memory import stated_error
 from meshwright.engine.search.plan import Columns, Pool, plan, search
@@ -346,3 +347,46 @@ def test_cost_of_a_plan_does_not_grow_with_the_devices() -> None:
         c = Constraints(frameworks=("megatron",), micro_batch=(1, 2))
         counts.append(search(p, c)[1].candidates)
     assert counts[2] <= 3 * counts[0]
+
+
+@pytest.mark.parametrize(
+    ("what", "where", "batch"),
+    [
+        ("llama-3.1-70b", "h100-sxm:512", 512), ("deepseek-v3", "h100-sxm:2048", 512),
+        ("llama-3.1-70b", "tpu-v5p:256", 512),
+    ],
+)  # fmt: skip
+def test_a_plan_recomputes_only_what_the_model_and_the_framework_have(what: str, where: str, batch: int) -> None:
+    p = Problem(model=model(what), cluster=cluster(where), job=Job(seq_len=8192, global_batch=batch))
+    for ranked in plan(p, constraints=Constraints(recompute=("selective",))).ranked:
+        s = ranked.strategy
+        assert set(recompute_groups(s)) <= groups_of_model(p.model)
+        assert s.framework != "megatron" or "mlp_act" not in s.recompute_ops  # no such module
+        assert isinstance(evaluate(p, s), Estimate)
+
+
+def test_reasons_name_what_is_lost_and_what_is_gained_and_the_framework_that_has_a_choice() -> None:
+    p = Problem(model=model("llama-3.1-70b"), cluster=cluster("h100-sxm:512"), job=Job(seq_len=8192, global_batch=512))
+    result = plan(p)
+    winner = {t.name: t.value for t in result.ranked[0].estimate.time.children}
+    for ranked in result.ranked[1:]:
+        mine = {t.name: t.value for t in ranked.estimate.time.children}
+        more = {name: mine.get(name, 0.0) - winner.get(name, 0.0) for name in {*mine, *winner}}
+        if min(more.values()) <= -0.5 * max(more.values()):
+            assert f"{-min(more.values()):.2f} s less" in str(ranked.reason)
+    said = " | ".join(str(reason) for reason in result.reasons)
+    assert "zero3 (fsdp)" in said and "recomputation" in said
+
+
+def test_a_plan_does_not_advise_what_it_has_weighed() -> None:
+    p = Problem(model=model("deepseek-v3"), cluster=cluster("h100-sxm:2048"), job=Job(seq_len=8192, global_batch=512))
+    finding = {f.code: f for f in plan(p).findings}["MW-P103"]
+    assert "weighed" in str(finding.fix) and finding.data["legal"]
+    asked = {f.code: f for f in plan(p, constraints=Constraints(expert=(128,))).findings}["MW-P103"]
+    assert str(asked.fix) == "expert = 8"
+
+
+def test_a_strategy_that_only_the_host_cannot_hold_says_so() -> None:
+    p = Problem(model=model("llama-3.1-8b"), cluster=cluster("a10:2"), job=Job(seq_len=8192, global_batch=512))
+    miss = next(m for m in plan(p).near_misses if m.over_bytes <= 0)
+    assert "each host" in str(miss.fix)

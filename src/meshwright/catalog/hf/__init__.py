@@ -15,6 +15,7 @@ from typing import Any
 
 from meshwright.catalog.hf.view import Config
 from meshwright.errors import InputError
+from meshwright.files import decode, said
 from meshwright.messages import N_, Text
 from meshwright.spec.model import ModelSpec
 
@@ -57,16 +58,18 @@ def from_text(text: str | bytes, *, where: str = "config.json") -> ModelSpec:
 def parse(text: str | bytes, *, where: str) -> dict[str, Any]:
     """The JSON object in `text`, or an InputError with line and column."""
     try:
-        data = json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text.lstrip("\ufeff"))
+        data = json.loads(decode(text, where=where))
     except json.JSONDecodeError as error:
         message = Text(N_("not valid JSON at line {line}, column {column}: {reason}"), line=error.lineno,
-                       column=error.colno, reason=error.msg)  # fmt: skip
+                       column=error.colno, reason=said(error.msg))  # fmt: skip
         fix = Text(N_("correct the file there, or save the model's config.json again"))
         raise InputError(message, where=where, fix=fix) from None
-    except UnicodeDecodeError:
-        raise InputError(Text(N_("not a text file in UTF-8")), where=where) from None
     except (RecursionError, ValueError):
-        raise InputError(Text(N_("JSON nested or written too large to be a model config")), where=where) from None
+        raise InputError(
+            Text(N_("JSON nested or written too large to be a model config")),
+            where=where,
+            fix=Text(N_("pass the model's config.json")),
+        ) from None
     if not isinstance(data, dict):
         kind = type(data).__name__
         message = Text(N_("a model config is a JSON object, this is a {kind}"), kind=kind)
@@ -110,7 +113,11 @@ def _family(data: Mapping[str, Any], where: str) -> str:
             text = Text(N_("no model_type: the family of {name} is unknown"), name=names[0][:80])
         raise InputError(text, where=f"{where}: model_type", fix=fix)
     if not isinstance(value, str):
-        raise InputError(Text(N_("'model_type' is {value}, not a string"), value=repr(value)[:40]), where=where)
+        raise InputError(
+            Text(N_("'model_type' is {value}, not a string"), value=repr(value)[:40]),
+            where=f"{where}: model_type",
+            fix=Text(N_('add "model_type", for example "llama", or describe the architecture in a TOML file')),
+        )
     return ALIASES.get(value, value)
 
 

@@ -53,7 +53,8 @@ class Config:
 
     def fail(self, key: str, text: Text, fix: Text | None = None) -> NoReturn:
         """Raise an InputError about `key`."""
-        raise InputError(text, where=f"{self.where}: {key}", fix=fix)
+        general = Text(N_("correct '{key}', or use the complete config.json of the model"), key=key)
+        raise InputError(text, where=f"{self.where}: {key}", fix=fix or general)
 
     def spelled(self, key: str) -> str:
         """The spelling of `key` that this config uses (`key` itself when it is absent)."""

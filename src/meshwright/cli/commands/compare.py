@@ -113,6 +113,10 @@ def strategy_of(words: str) -> dict[str, Any]:
             raise InputError(
                 Text(N_("'{word}' is not part of a strategy"), word=word[:40]),
                 where="--with",
-                fix=Text(N_("write it like {examples}"), examples="'tp8 pp4 dp2 mbs1 zero1 selective megatron'"),
+                fix=Text(
+                    N_("write it like {example}, of {words}"),
+                    example="'tp8 pp4 mbs1 zero1 selective megatron'",
+                    words=", ".join((*_SHORT, "zero", *FRAMEWORKS, *SCHEDULES, "selective", "full", "offload=")),
+                ),
             )
     return fields

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from meshwright.cli.options import JOB, option, verb
 from meshwright.cli.output import Answer, Screen
 from meshwright.cli.request import problem_of
 from meshwright.errors import InputError
+from meshwright.files import is_file
 from meshwright.messages import N_, Text
 
 
@@ -90,7 +90,7 @@ def _subject(words: tuple[str, ...], result: str | None) -> tuple[str, str | Non
     if (
         result is None
         and len(words) > 1
-        and (words[0] == "-" or words[0].endswith(".json") or Path(words[0]).is_file())
+        and (words[0] == "-" or words[0].endswith(".json") or "/" in words[0] or is_file(words[0]))
     ):
         return " ".join(words[1:]), words[0]
     if not words:

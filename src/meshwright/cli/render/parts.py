@@ -108,6 +108,8 @@ def strategy_words(strategy: Strategy) -> str:
         parts[-1] += f" ({', '.join(strategy.recompute_ops)})"
     if strategy.pipeline > 1:
         parts.append(strategy.schedule)
+    if strategy.overlap_expert:
+        parts.append(say(N_("all-to-all overlapped")))
     if strategy.offload != "none":
         parts.append(say(N_("offload {what}"), what=strategy.offload))
     return " · ".join(str(part) for part in parts)

@@ -142,7 +142,7 @@ def misses(plan: Plan, view: View) -> Iterable[Any]:
         text = say(
             N_("{strategy}: over by {amount}, would take {step}")
             if miss.over_bytes > 0
-            else N_("{strategy}: {amount} to spare, less than the stated error; would take {step}"),
+            else N_("{strategy}: {amount} to spare on the device, yet not safe; would take {step}"),
             strategy=parts.strategy_words(miss.strategy),
             amount=show_gib(abs(miss.over_bytes)),
             step=show_seconds(miss.step_seconds),

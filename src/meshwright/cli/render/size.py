@@ -23,10 +23,11 @@ def draw(sizing: Sizing, view: View) -> Iterable[Any]:
         yield parts.line(parts.strategy_words(sizing.estimate.strategy))
         yield parts.verdict(sizing.estimate)
     yield from _chart(sizing, view)
-    yield parts.heading(say(N_("What was tried")))
-    table = grid(sizing)
-    mark = next((i for i, p in enumerate(sizing.points) if p.devices == sizing.devices), -1)
-    yield parts.grid_table(table, view, left=(len(table.heads) - 1,), mark=mark)
+    if sizing.points:
+        yield parts.heading(say(N_("What was tried")))
+        table = grid(sizing)
+        mark = next((i for i, p in enumerate(sizing.points) if p.devices == sizing.devices), -1)
+        yield parts.grid_table(table, view, left=(len(table.heads) - 1,), mark=mark)
     yield from parts.assumptions_part(sizing.problem.assumptions)
 
 

@@ -142,11 +142,12 @@ def _word(name: str, case: Case | None) -> Explanation | None:
     if known is not None:
         return general_explanation(wanted if entry else known, case)
     if any(id.startswith(f"{wanted}.") for id in REGISTRY):
-        raise UnknownNameError("formula", name, [id for id in REGISTRY if id.startswith(f"{wanted}.")], ambiguous=True)
+        family = [id for id in REGISTRY if id.startswith(f"{wanted}.")]
+        raise UnknownNameError(Text(N_("formula")), name, family, ambiguous=True)
     try:
         card = concepts.find(name)
     except UnknownNameError as error:
-        if "ambiguous" in error.text.template:
+        if error.ambiguous:
             raise
         return None
     return card.explanation(_numbers(case) if case else None)
@@ -165,7 +166,7 @@ def _unknown(name: str) -> UnknownNameError:
         alias.lower() for c in concepts.concept_ids() for alias in concepts.load(c).aliases
     }
     close = difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.4)
-    error = UnknownNameError("term, rule, formula or concept", name, known)
+    error = UnknownNameError(Text(N_("term, rule, formula or concept")), name, known)
     if not close:
         error.fix = Text(N_("see `meshwright explain` for everything that can be explained"))
     return error

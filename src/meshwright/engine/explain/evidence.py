@@ -99,8 +99,8 @@ def _state(case: Case, term: Term) -> Evidence:
     calls = tuple(
         c
         for c in _memory_calls(case)
-        if c.id == "memory.states.zero3"
-        and c.inputs["weight"] == size
+        if c.id == "memory.states.one"
+        and c.inputs["per_parameter"] == size
         and (c.inputs["params"], c.inputs["ranks"]) in ((params.dense, by[0]), (params.expert, by[1]))
     )
     rows: list[Row] = [("params", float(params.dense), ""), ("ranks", float(by[0]), "")]

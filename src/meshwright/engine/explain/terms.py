@@ -63,6 +63,8 @@ def find_terms(case: Case, subject: str) -> tuple[tuple[str, Term], ...]:
     wanted = key(subject)
     head, dot, rest = wanted.partition(".")
     wanted = _TREES.get(head, head) + dot + rest
+    if "total" in (head, rest):  # the last line of a printed tree is its root
+        return tuple((t.name, t) for t in case.trees() if head == "total" or t.name == _TREES.get(head, head))
     hits = [(p, t) for p, t in case.nodes() if p == wanted or p.endswith(f".{wanted}")]
     if not hits and "." not in wanted:
         hits = [(p, t) for p, t in case.nodes() if wanted in _spoken(row_name(p))]

@@ -31,6 +31,7 @@ from meshwright.engine.search.space import (
     table,
 )
 from meshwright.engine.timing import Setting, setting
+from meshwright.glossary import Label
 from meshwright.messages import N_, Text
 from meshwright.rules.base import RULES, RuleContext
 from meshwright.rules.check import advise, check, hard_mask
@@ -182,7 +183,7 @@ def plan(
     findings: tuple[Finding, ...] = ()
     if best:
         context = RuleContext(problem.model, problem.cluster, problem.job, best.strategy, uneven_stages=True)
-        findings = check(context) + advise(context, best.estimate)
+        findings = tuple(_weighed(f, c) for f in check(context) + advise(context, best.estimate))
     if progress:
         progress(1.0, "")
     misses = _near_misses(problem, columns, fits, capacity, best)
@@ -202,6 +203,21 @@ def plan(
         next_steps=what_next(problem, best, misses, pool),
         findings=findings,
     )
+
+
+# Fields whose values the search compares; a rule's advice on them has been followed and found wanting.
+COMPARED = ("tensor", "pipeline", "context", "expert", "expert_tensor", "micro_batch", "sharding", "recompute")
+
+
+def _weighed(finding: Finding, c: Constraints) -> Finding:
+    """A finding on the winner; where its advice is a value that was searched too, it says so instead of advising it."""
+    searched = finding.where in COMPARED and not getattr(c, finding.where)
+    advised = finding.data.get("legal") and "layers_per_stage" not in finding.data
+    if not searched or not advised or finding.severity == "error":
+        return finding
+    values = ", ".join(str(value) for value in finding.data["legal"])
+    text = N_("nothing: the search weighed {where} = {values}, which is slower or does not fit")
+    return replace(finding, fix=Text(text, where=Label(finding.where), values=values))
 
 
 def _ranked(problem: Problem, columns: Columns, chosen: list[int], front: npt.NDArray[np.int64]) -> tuple[Ranked, ...]:

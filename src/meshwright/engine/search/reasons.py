@@ -11,6 +11,7 @@ import numpy.typing as npt
 from meshwright.engine.evaluate import estimate_legal
 from meshwright.engine.search.legal import BATCH, nothing_legal, odd_part
 from meshwright.engine.search.rank import SAME
+from meshwright.glossary import Label
 from meshwright.messages import N_, Text
 from meshwright.rules.base import RuleContext
 from meshwright.rules.check import check
@@ -130,14 +131,21 @@ def reasons(columns: Columns, fits: Mask, best: Ranked) -> tuple[Text, ...]:
     return tuple(out)
 
 
-def _compared(columns: Columns, fits: Mask, mine: Mask, best: Ranked) -> tuple[float | None, float | None]:
-    """How much slower the best fitting candidate of a subset is, or by how many bytes its smallest is over."""
-    here = fits & mine
-    if here.any():
-        return float(columns.seconds[here].min()) / best.estimate.step_seconds - 1, None
-    if mine.any():
-        return None, float(columns.peak[mine].min()) - best.estimate.capacity_bytes
-    return None, None
+def _compared(columns: Columns, fits: Mask, mine: Mask, best: Ranked) -> tuple[float | None, float | None, str]:
+    """How much slower the best fitting candidate of a subset is, or by how many bytes its smallest is over; whose."""
+    here = np.flatnonzero(fits & mine)
+    if len(here):
+        at = here[int(columns.seconds[here].argmin())]
+        return float(columns.seconds[at]) / best.estimate.step_seconds - 1, None, _framework(columns, at)
+    here = np.flatnonzero(mine)
+    if len(here):
+        at = here[int(columns.peak[here].argmin())]
+        return None, float(columns.peak[at]) - best.estimate.capacity_bytes, _framework(columns, at)
+    return None, None, ""
+
+
+def _framework(columns: Columns, index: Any) -> str:
+    return str(columns.groups[int(columns.group[index])].like.framework)
 
 
 def _degree_reasons(columns: Columns, fits: Mask, best: Ranked, name: str, label: str, value: int) -> list[Text]:
@@ -149,7 +157,7 @@ def _degree_reasons(columns: Columns, fits: Mask, best: Ranked, name: str, label
     neighbours = [int(values[i]) for i in (at - 1, at + 1) if 0 <= i < len(values)]
     parts = []
     for other in neighbours:
-        slower, over = _compared(columns, fits, column == other, best)
+        slower, over, _ = _compared(columns, fits, column == other, best)
         if slower is not None:
             parts.append(Text(N_("{degree}: {slower} slower"), degree=other, slower=percent(slower, 1)))
         elif over is not None:
@@ -170,8 +178,10 @@ def _category_reasons(
     for other in np.unique(column).tolist():
         if other == value:
             continue
-        slower, over = _compared(columns, fits, column == other, best)
-        values = {"name": name, "value": value, "other": other}
+        slower, over, framework = _compared(columns, fits, column == other, best)
+        # A choice that another framework alone offers costs what that framework costs: it is named.
+        named = other if framework in (other, best.strategy.framework) else f"{other} ({framework})"
+        values = {"name": Label(name), "value": value, "other": named}
         if slower is not None:
             text = N_("{name} {value}: the best with {other} is {slower} slower")
             out.append(Text(text, slower=percent(slower, 1), **values))
@@ -184,9 +194,9 @@ def _category_reasons(
 def fix_for(problem: Problem, strategy: Strategy, over: float, over_safe: float, over_host: float) -> Text | None:
     """The least change that makes a near miss fit: stronger recompute, a smaller micro-batch, a sharded optimizer."""
     if over_host > 0:
-        return Text(N_("the host's memory is short by {gib} GiB for what is offloaded"), gib=gib(over_host))
+        return Text(N_("give each host {gib} GiB more memory for what is offloaded"), gib=gib(over_host))
     if over <= 0:
-        text = N_("fits, but with less to spare than the stated memory error ({gib} GiB short of safe)")
+        text = N_("measure it: the stated memory error asks for {gib} GiB more to spare")
         return Text(text, gib=gib(over_safe))
     capacity = problem.cluster.accelerator.memory_usable_bytes
     for changed, change in _changes(strategy):
