@@ -144,7 +144,7 @@ def problem(
     settings = settings or Settings()
     spec = _model(model, settings, model_text)
     hardware = _cluster(cluster, settings, price)
-    assumptions: list[Text] = [Text(N_("{note}"), note=note) for note in hardware.assumptions]
+    assumptions = [*spec.assumptions, *(Text(N_("{note}"), note=note) for note in hardware.assumptions)]
     given = {
         "seq_len": seq_len,
         "global_batch": global_batch,

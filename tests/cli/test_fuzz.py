@@ -62,8 +62,8 @@ def _edited(original: Any, path: tuple[Any, ...], value: Any, delete: bool) -> A
     return changed
 
 
-VALUES = ("", "0", "-1", "1.5", "nan", "inf", "1e400", "0x10", "１６", "²", "9" * 5000, "x" * 20000, "8,8", "4,8", "1,0",
-          "true", "1e-400", "a\nb", "{x}", "%s", "📈", "..", "/", "~nouser", "\ud800")  # fmt: skip
+VALUES = ("", "0", "-1", "1.5", "nan", "inf", "1e400", "0x10", "１６", "²", "9" * 5000, "x" * 20000, "8,8", "4,8",
+          "1,0", "true", "1e-400", "a\nb", "{x}", "%s", "📈", "..", "/", "~nouser", "\ud800")  # fmt: skip
 OPTIONS = ("--cluster", "--seq", "--gbs", "--precision", "--tokens", "--software", "--price", "--tp", "--vpp", "--mbs",
            "--zero", "--hsdp", "--recompute-ops", "--config", "--set", "--lang")  # fmt: skip
 

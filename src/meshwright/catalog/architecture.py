@@ -42,7 +42,8 @@ _MODEL_KEYS = (
     "embedding_norm", "final_norm", "has_head", "head_bias", "encoder_layers", "mtp_layers", "max_positions", "notes",
 )  # fmt: skip
 _TOP_KEYS = (*_MODEL_KEYS, "blocks", "pattern", "layers", "extras", "norm", "family")
-_ABOUT_KEYS = ("id", "aliases", "source", "basis", "notes", "published", "architecture", "date", "config")
+_ABOUT_KEYS = ("id", "aliases", "source", "basis", "notes", "published", "architecture", "date", "config",
+               "recalled")  # fmt: skip
 _ZERO_ALLOWED = {
     "learned_positions", "encoder_layers", "mtp_layers", "extra_params", "shared_width", "conv_kernel", "norms",
     "vocab", "flops_per_token", "shared_count",

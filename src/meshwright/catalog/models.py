@@ -7,7 +7,7 @@ config.json, read by the same reader as any user's) or `[architecture]`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,12 @@ from meshwright.files import bounded, decode, read_bytes, reason_of
 from meshwright.messages import N_, Text
 from meshwright.spec.model import ModelSpec
 
+# What a file says of the values nobody read, as its `basis` or (some values only) in `recalled`: a plan repeats it.
+UNREAD = {
+    "recalled": N_("model: the values of {model} are recalled, not read; to be checked in {source}"),
+    "assumed": N_("model: the architecture of {model} is assumed, not known ({source})"),
+}
+UNREAD_VALUES = N_("model: values of {model} that are recalled, not read: {names}")
 _LARGEST_FILE = 4 * 2**20  # a config.json of a few kB; anything larger is not one
 KIND = "models"
 EXPECTED = N_("give the path of a config.json, or a name of `meshwright catalog list`")
@@ -80,8 +86,18 @@ def _from_data(data: Mapping[str, Any], where: str) -> ModelSpec:
     config = data.get("config")
     if isinstance(config, Mapping):
         model = hf.from_config(config, where=f"{where}: config")
-        return replace(model, name=str(data.get("name") or data.get("id") or model.name))
-    return architecture.from_file(data, where=where)
+        model = replace(model, name=str(data.get("name") or data.get("id") or model.name))
+    else:
+        model = architecture.from_file(data, where=where)
+    return replace(model, remarks=(*model.remarks, *_unread(data, model.name)))
+
+
+def _unread(data: Mapping[str, Any], name: str) -> Iterator[Text]:
+    """What a plan must say of values that were not read in any source."""
+    if template := UNREAD.get(str(data.get("basis"))):
+        yield Text(template, model=name, source=str(data.get("source", "")))
+    elif names := _strings(data.get("recalled")):
+        yield Text(UNREAD_VALUES, model=name, names=", ".join(names))
 
 
 def _words(name: str) -> frozenset[str]:

@@ -18,6 +18,8 @@ from meshwright.messages import N_, Text
 from meshwright.spec.finding import Finding
 
 BASES = ("datasheet", "measured", "fitted", "assumed")
+# Where the architecture of a model was read: the authors' config.json (or a copy), code, a paper; or was not.
+MODEL_BASES = ("config", "code", "paper", "recalled", "assumed")
 VALUE_KEYS = ("value", "unit", "basis", "source", "date", "note")
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 _DATE = re.compile(r"20\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
@@ -299,17 +301,34 @@ def _provenance(given: Any, where: str) -> Iterator[Finding]:
         return
     if unknown := sorted(set(given) - set(VALUE_KEYS)):
         yield _finding("FIELD", Text(N_("unknown field '{name}'"), name=unknown[0][:60]), where)
-    if given.get("basis") not in BASES:
-        yield _finding(
-            "BASIS",
-            Text(N_("basis '{value}' is not one of those that exist"), value=str(given.get("basis"))[:40]),
-            where,
-            Text(N_("use one of: {names}"), names=", ".join(BASES)),
-        )
+    yield from _basis(given.get("basis"), BASES, where)
     if not isinstance(given.get("source"), str) or not given["source"].strip():
         yield _finding("SOURCE", Text(N_("the value has no source")), where)
     if not _DATE.fullmatch(str(given.get("date", ""))):
         yield _finding("DATE", Text(N_("the value needs a date, YYYY-MM-DD")), where)
+
+
+def _basis(given: Any, known: tuple[str, ...], where: str) -> Iterator[Finding]:
+    if given not in known:
+        yield _finding(
+            "BASIS",
+            Text(N_("basis '{value}' is not one of those that exist"), value=str(given)[:40]),
+            where,
+            Text(N_("use one of: {names}"), names=", ".join(known)),
+        )
+
+
+def model_findings(raw: Mapping[str, Any], *, where: str) -> Iterator[Finding]:
+    """What is wrong with what a model file says of where its values are from; it may say nothing."""
+    if "basis" in raw:
+        yield from _basis(raw["basis"], MODEL_BASES, f"{where}: basis")
+    yield from _word("recalled", Word(many=True), raw.get("recalled"), where)
+    named = raw.get("recalled")
+    held = {key for table in ("config", "architecture") for key in (raw.get(table) or ())}
+    for key in named if isinstance(named, list) else ():
+        if isinstance(key, str) and key.strip() and key not in held:
+            fix = Text(N_("known fields: {names}"), names=", ".join(sorted(held)))
+            yield _finding("FIELD", Text(N_("unknown field '{name}'"), name=key[:60]), f"{where}: recalled", fix)
 
 
 def _finding(code: str, message: Text, where: str, fix: Text | None = None) -> Finding:

@@ -68,7 +68,7 @@ def check_file(path: Path, kind: str | None = None) -> list[Finding]:
     except UsageError as error:
         return [_from_error(error, "FILE")]
     if kind == "models":
-        return _check_model(path)
+        return _check_model(path) or list(schema.model_findings(raw, where=str(path)))
     found = list(schema.findings(kind, raw, where=str(path)))
     if not found:
         try:

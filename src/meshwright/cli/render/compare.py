@@ -68,7 +68,9 @@ def _delta(first: float | None, value: float | None, unit: str) -> str:
     sign = "+" if value > first else "−"
     share = 100 * (value - first) / abs(first) if first else 0.0
     percent = f" ({share:+.0f}%)" if abs(share) >= 0.5 else ""
-    return f"{sign}{_show(abs(value - first), unit)}{percent}"
+    # The difference of two shares is in points: "+2.7%" beside "(+5%)" would be two percentages of two things.
+    amount = f"{100 * abs(value - first):.1f} pp" if unit == "1" else _show(abs(value - first), unit)
+    return f"{sign}{amount}{percent}"
 
 
 def _raw(term: ComparedTerm) -> tuple[Any, ...]:

@@ -234,8 +234,8 @@ def speed_lines(estimate: Estimate, problem: Problem) -> list[str]:
         ),
         say(
             N_(
-                "MFU {mfu} · HFU {hfu} · {flops} TFLOP/s per device (model FLOPs, recomputation not counted, against"
-                " the dense {dtype} peak)"
+                "MFU {mfu} · HFU {hfu} · {flops} TFLOP/s per device (model FLOPs: attention as if unmasked, no"
+                " recomputation; against the dense {dtype} peak)"
             ),
             dtype=estimate.peak_dtype,
             mfu=show_percent(estimate.mfu),

@@ -13,7 +13,7 @@ from meshwright.engine.search.legal import BATCH, nothing_legal, odd_part
 from meshwright.engine.search.rank import SAME
 from meshwright.glossary import Label
 from meshwright.messages import N_, Text
-from meshwright.rules.base import RuleContext
+from meshwright.rules.base import RULES, RuleContext
 from meshwright.rules.check import check
 from meshwright.spec.estimate import Estimate
 from meshwright.spec.job import Precision
@@ -275,7 +275,8 @@ def _nothing_legal(problem: Problem, pool: Pool) -> tuple[Text, ...]:
     blocker, why = nothing_legal(pool.rejected, pool.candidates, devices, batch)
     odd = odd_part(devices)
     if blocker != BATCH or batch % odd == 0:
-        return (why, Text(N_("relax what the rule that rejects most names")))
+        rule = RULES.get("MW-C201" if blocker == BATCH else blocker)
+        return (why, rule.fix) if rule else (why,)
     near = max(round(batch / odd), 1) * odd
     return (why, Text(N_("try a global batch of {batch} sequences (--gbs {batch})"), batch=near))
 
