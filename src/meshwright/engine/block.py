@@ -75,6 +75,12 @@ class TimedWalk(NamedTuple):
     operators: tuple[tuple[Any, Any, Any], ...]  # forward and backward seconds, forward FLOPs
     collectives: tuple[Any, ...]
 
+    def then(self, other: TimedWalk) -> TimedWalk:
+        """This walk followed by another."""
+        return TimedWalk(
+            self.walk.then(other.walk), self.operators + other.operators, self.collectives + other.collectives
+        )
+
 
 def time_walk(walk: Walk, r: Rates, collective_time: CollectiveTime) -> TimedWalk:
     """Time every operator and collective of a walk."""

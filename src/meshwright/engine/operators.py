@@ -102,6 +102,10 @@ class Walk(NamedTuple):
     saved: tuple[Saved, ...]
     collectives: tuple[Collective, ...]
 
+    def then(self, other: Walk) -> Walk:
+        """This walk followed by another."""
+        return Walk(self.operators + other.operators, self.saved + other.saved, self.collectives + other.collectives)
+
 
 class _Tape:
     """Collects while a walk is written down; becomes a `Walk`."""
@@ -503,13 +507,18 @@ _MIXERS: dict[type, Callable[..., None]] = {
 _MLPS: dict[type, Callable[..., None]] = {Mlp: _mlp, Moe: _moe}
 
 
-def block_walk(model: ModelSpec, block: Block, shape: Shape) -> Walk:
-    """Walk one block: norms, mixer, cross attention, MLP and residual adds in execution order."""
+def block_walk(model: ModelSpec, block: Block, shape: Shape, only: str = "") -> Walk:
+    """Walk one block: norms, mixer, cross attention, MLP and residual adds in execution order.
+
+    `only` walks the experts (`moe`) or everything else (`rest`): the rest does not depend on expert parallelism.
+    """
     tape = _Tape()
     rows = shape.shard_tokens * model.hidden
     norms = block.norms if block.norm != "none" else 0
     parts = [part for part in (block.mixer, block.cross, block.mlp) if part is not None]
     for index, part in enumerate(parts):
+        if only and (only == "moe") != isinstance(part, Moe):
+            continue
         own = norms // len(parts) + (1 if index < norms % len(parts) else 0)
         for copy in range(own):
             _norm(tape, f"norm.{index}.{copy}", "norm", rows, shape)

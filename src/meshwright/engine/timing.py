@@ -131,14 +131,14 @@ class TimedBlocks(NamedTuple):
     embedding: TimedWalk
 
 
-def _kind_shape(shape: Shape, block: Block) -> Shape:
-    """The shape a block is walked with: expert degrees only where there are experts, so that others can be shared."""
-    return shape if isinstance(block.mlp, Moe) else shape._replace(expert=1, expert_tensor=1, expert_imbalance=1.0)
+def _without_experts(shape: Shape) -> Shape:
+    """The shape of what does not depend on expert parallelism, so that all its degrees share it."""
+    return shape._replace(expert=1, expert_tensor=1, expert_imbalance=1.0)
 
 
-def _timed_kind(s: Setting, shape: Shape, groups: dict[str, Group], block: Block) -> TimedWalk:
+def _timed_kind(s: Setting, shape: Shape, groups: dict[str, Group], block: Block, only: str = "") -> TimedWalk:
     moe = block.mlp if isinstance(block.mlp, Moe) else None
-    return time_walk(block_walk(s.model, block, shape), s.rates, collective_timer(s, shape, groups, moe))
+    return time_walk(block_walk(s.model, block, shape, only), s.rates, collective_timer(s, shape, groups, moe))
 
 
 def _timed_ends(s: Setting, shape: Shape, groups: dict[str, Group], vocab: Any) -> tuple[TimedWalk, TimedWalk]:
@@ -150,7 +150,7 @@ def _timed_ends(s: Setting, shape: Shape, groups: dict[str, Group], vocab: Any) 
 def timed_blocks(s: Setting, strategy: Strategy, groups: dict[str, Group]) -> TimedBlocks:
     """Walk and time every block kind, the head and the embedding; recompute and overlap come later."""
     shape = shape_of(s, strategy)
-    kinds = tuple(_timed_kind(s, _kind_shape(shape, block), groups, block) for block in s.model.blocks)
+    kinds = tuple(_timed_kind(s, shape, groups, block) for block in s.model.blocks)
     return TimedBlocks(shape, kinds, *_timed_ends(s, shape, groups, padded_vocab(s.model, strategy)))
 
 
@@ -189,30 +189,30 @@ class _Shared(NamedTuple):
 def blocks_once(s: Setting, strategy: Strategy, groups: dict[str, Group]) -> Blocks:
     """`blocks_of` for one strategy; timed walks are remembered: strategies of one shape share them."""
     shape = shape_of(s, strategy)
+    plain = _without_experts(shape)
     known = _Shared(
         s.model, s.cluster, s.job, strategy.framework, strategy.precision, groups["tensor"], groups["context"]
     )
-    kinds = tuple(
-        _moe_once(known, shape, groups["expert"], groups["expert_tensor"], n)
-        if isinstance(block.mlp, Moe)
-        else _dense_once(known, _kind_shape(shape, block), n)
-        for n, block in enumerate(s.model.blocks)
-    )
-    plain = shape._replace(expert=1, expert_tensor=1, expert_imbalance=1.0)
+    kinds = []
+    for n, block in enumerate(s.model.blocks):
+        timed = _rest_once(known, plain, n)
+        if isinstance(block.mlp, Moe):
+            timed = timed.then(_moe_once(known, shape, groups["expert"], groups["expert_tensor"], n))
+        kinds.append(timed)
     ends = _ends_once(known, plain, padded_vocab(s.model, strategy))
-    return blocks_of(s, strategy, groups, TimedBlocks(shape, kinds, *ends))
+    return blocks_of(s, strategy, groups, TimedBlocks(shape, tuple(kinds), *ends))
 
 
 @lru_cache(maxsize=4096)
 def _moe_once(known: _Shared, shape: Shape, expert: Group, expert_tensor: Group, kind: int) -> TimedWalk:
     groups = {"tensor": known.tensor, "context": known.context, "expert": expert, "expert_tensor": expert_tensor}
-    return _timed_kind(known.setting(), shape, groups, known.model.blocks[kind])
+    return _timed_kind(known.setting(), shape, groups, known.model.blocks[kind], "moe")
 
 
 @lru_cache(maxsize=4096)
-def _dense_once(known: _Shared, shape: Shape, kind: int) -> TimedWalk:
+def _rest_once(known: _Shared, shape: Shape, kind: int) -> TimedWalk:
     groups = {"tensor": known.tensor, "context": known.context}
-    return _timed_kind(known.setting(), shape, groups, known.model.blocks[kind])
+    return _timed_kind(known.setting(), shape, groups, known.model.blocks[kind], "rest")
 
 
 @lru_cache(maxsize=4096)
