@@ -115,6 +115,14 @@ PRECISION = {
 }  # fmt: skip
 
 
+def software_of(row: Row) -> str:
+    """The software profile of a row: Megatron by the year of its run."""
+    year = number(row, "year", 2024)
+    if row["framework"] == "megatron" and year <= 2023:
+        return "megatron-2022" if year <= 2022 else "megatron-2023"
+    return SOFTWARE[row["framework"]]
+
+
 def strategy_of(row: Row) -> Strategy:
     """The mesh and settings a row states."""
     tensor, pipeline, context = (number(row, k, 1) for k in ("tp", "pp", "cp"))
@@ -172,7 +180,7 @@ def predict(row: Row) -> Compared:
         seq_len=seq,
         global_batch=batch,
         precision=strategy.precision,
-        software=SOFTWARE[row["framework"]],
+        software=software_of(row),
         expert_imbalance=1.0 if "balanced" in row["notes"] else None,
     )
     problem = Problem(model=model, cluster=where, job=job)

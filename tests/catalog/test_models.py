@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.catalog import architecture, models
+from meshwright import api
+from meshwright.catalog import architecture, models, schema, validate
 from meshwright.engine.params import model_params
 from meshwright.errors import InputError, UnknownNameError, UsageError
 from meshwright.spec.model import Attention, Mamba2, ModelSpec, Moe
@@ -46,6 +47,74 @@ def test_entry_is_complete(id: str) -> None:
     assert ("config" in entry.data) != ("architecture" in entry.data)
     assert model.assumed == ()  # a catalogue file leaves nothing to defaults
     assert entry.published
+
+
+# a file in a repository at a commit, a page, or (recalled, assumed) where the values are to be checked
+CITATION = re.compile(r"[\w.-]+/[\w.-]+:[\w./-]+@[0-9a-f]{12}|https://\S+")
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_the_basis_says_whether_the_values_were_read(id: str) -> None:
+    entry = models.model_entry(id)
+    assert entry.basis in schema.MODEL_BASES
+    read = entry.basis in ("config", "code", "paper")
+    assert bool(entry.data.get("date")) == read
+    if read:
+        assert CITATION.search(entry.source), entry.source
+    assert bool(models.model(id).remarks) == (not read or "recalled" in entry.data)
+    assert not validate.check_file(Path(models.__file__).parent / "data" / "models" / f"{id}.toml")
+
+
+@pytest.mark.parametrize(
+    ("id", "key", "value"),
+    [("mixtral-8x22b", "vocab_size", 32000), ("qwen3-0.6b", "max_position_embeddings", 40960),
+     ("qwen3-1.7b", "max_position_embeddings", 40960), ("qwen3-4b", "max_position_embeddings", 40960),
+     ("qwen3-8b", "max_position_embeddings", 40960), ("qwen3-14b", "max_position_embeddings", 40960)],
+)  # fmt: skip
+def test_values_that_were_recalled_wrongly(id: str, key: str, value: int) -> None:
+    """As the config.json of each model has them (source in the file)."""
+    assert models.model_entry(id).data["config"][key] == value
+
+
+def test_mixtral_8x22b_weighs_what_its_checkpoint_does() -> None:
+    """The tensors of the published checkpoint hold 281 241 268 224 bytes of bf16."""
+    assert model_params(models.model("mixtral-8x22b")).total * 2 == 281_241_268_224
+
+
+@pytest.mark.parametrize(
+    ("id", "words"),
+    [("vit-22b", ("recalled", "2302.05442")), ("gpt-4-moe-hypothesis", ("assumed, not known",)),
+     ("megatron-1t", ("recalled", "vocab_size"))],
+)  # fmt: skip
+def test_a_plan_repeats_what_was_not_read(id: str, words: tuple[str, ...]) -> None:
+    said = [str(text) for text in api.problem(id, "h100-sxm:64").assumptions]
+    assert any(all(word in text for word in words) for text in said), said
+
+
+def test_a_plan_says_what_was_read_without_reservation() -> None:
+    said = [str(text) for text in api.problem("llama-3.1-8b", "h100-sxm:8").assumptions]
+    assert not any("llama-3.1-8b" in text.lower() or text.startswith("model:") for text in said), said
+
+
+def test_defaults_of_a_config_reach_the_plan(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG))
+    assert any("tie_word_embeddings" in str(text) for text in api.problem(path, "h100-sxm:8").assumptions)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "word"),
+    [(('basis = "code"', 'basis = "rumour"'), "MW-CATALOG-BASIS", "recalled"),
+     (('["vocab_size"]', '["vocab"]'), "MW-CATALOG-FIELD", "vocab_size"),
+     (('["vocab_size"]', "3"), "MW-CATALOG-TEXT", "")],
+)  # fmt: skip
+def test_validate_checks_where_the_values_are_from(change: tuple[str, str], code: str, word: str, tmp_path: Path) -> None:
+    shipped = (Path(models.__file__).parent / "data" / "models" / "megatron-1t.toml").read_text()
+    path = tmp_path / "megatron-1t.toml"
+    assert shipped.replace(*change) != shipped
+    path.write_text(shipped.replace(*change))
+    (finding,) = validate.check_file(path, "models")
+    assert finding.code == code and word in str(finding.fix or "")
 
 
 def test_the_hypothesis_is_labelled() -> None:
