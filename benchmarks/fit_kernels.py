@@ -1,7 +1,8 @@
 """Constants of matrix products from published kernel measurements (905 kernels of SimuMax, Apache-2.0).
 
 Run: `python benchmarks/fit_kernels.py ../shared/validation/kernel_efficiency.csv` (needs scipy, extra `fit`).
-Prints, per device and output tile, the ceiling (share of the peak), the k ramp and the residuals; the values chosen stand in
+Prints, per device and output tile, the ceiling (share of the peak), the k ramp and the residuals; the values chosen
+stand in
 src/meshwright/catalog/data/kernels/{ampere,blackwell,default}.toml.
 """
 

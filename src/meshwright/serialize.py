@@ -26,7 +26,7 @@ from meshwright.errors import InputError, MeshwrightError
 from meshwright.files import decode, read_bytes, read_stdin, reason_of
 from meshwright.glossary import Label
 from meshwright.messages import N_, Text
-from meshwright.spec import Estimate, Strategy
+from meshwright.spec import Estimate, Strategy, Term
 from meshwright.spec import model as model_records
 from meshwright.spec.job import PRECISIONS
 from meshwright.spec.plan import Comparison, Explanation, Plan, Problem, Scaling, Sizing
@@ -84,7 +84,7 @@ def to_json(value: Any, path: str = "") -> Any:
         values = {k: to_json(v, f"{path}.{k}") for k, v in value.values.items()}
         kind = {"kind": Label.__name__} if isinstance(value, Label) else {}
         return {**kind, "text": value.render("en"), "id": value.template, "values": values}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or isinstance(value, Term):
         return _object(value, path)
     if isinstance(value, Mapping):
         return {str(k): to_json(v, f"{path}.{k}") for k, v in value.items()}
@@ -99,12 +99,20 @@ def to_json(value: Any, path: str = "") -> Any:
     raise MeshwrightError(Text(N_("the result holds {value} at {path}"), value=type(value).__name__, path=path or "/"))
 
 
+def _names(cls: Any) -> dict[str, bool]:
+    """Fields of a record, and whether each must be given."""
+    if cls is Term:
+        return {name: name not in Term._field_defaults for name in Term._fields}
+    missing = dataclasses.MISSING
+    return {f.name: f.default is missing and f.default_factory is missing for f in dataclasses.fields(cls)}
+
+
 def _object(record: Any, path: str) -> dict[str, Any]:
     name = type(record).__name__
     fields = {"kind": name} if name in _KINDS else {}
-    for field in dataclasses.fields(record):
-        where = f"{path}.{field.name}" if path else field.name
-        fields[field.name] = to_json(getattr(record, field.name), where)
+    for key in _names(type(record)):
+        where = f"{path}.{key}" if path else key
+        fields[key] = to_json(getattr(record, key), where)
     if isinstance(record, Strategy):
         fields["short"] = record.short
     return fields
@@ -269,8 +277,8 @@ def from_json(annotation: Any, data: Any, path: str = "") -> Any:
         return {k: from_json(typing.get_args(annotation)[1], v, f"{path}.{k}") for k, v in data.items()}
     if annotation is Text:
         return _text(data, path)
-    if dataclasses.is_dataclass(annotation):
-        return _record(annotation, data, path)  # type: ignore[arg-type]
+    if dataclasses.is_dataclass(annotation) or annotation is Term:
+        return _record(annotation, data, path)
     if annotation is float:
         _expect(isinstance(data, (int, float)) and not isinstance(data, bool), data, path)
         return float(_expect(-sys.float_info.max <= data <= sys.float_info.max, data, path))
@@ -347,14 +355,16 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _record(cls: type, data: Any, path: str) -> Any:
+def _record(cls: Any, data: Any, path: str) -> Any:
     _expect(isinstance(data, dict), data, path)
     hints = _hints(cls)
     values = {}
-    for field in dataclasses.fields(cls):
-        where = f"{path}.{field.name}" if path else field.name
-        if field.name in data:
-            values[field.name] = from_json(hints[field.name], data[field.name], where)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+    for key, needed in _names(cls).items():
+        where = f"{path}.{key}" if path else key
+        if key in data:
+            values[key] = from_json(hints[key], data[key], where)
+        elif needed:
             raise _Malformed(where)
+    if cls is Term:  # a column while searching, one number in a result
+        from_json(float, values["value"], f"{path}.value")
     return cls(**values)

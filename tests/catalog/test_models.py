@@ -87,19 +87,19 @@ def test_mixtral_8x22b_weighs_what_its_checkpoint_does() -> None:
      ("megatron-1t", ("recalled", "vocab_size"))],
 )  # fmt: skip
 def test_a_plan_repeats_what_was_not_read(id: str, words: tuple[str, ...]) -> None:
-    said = [str(text) for text in api.problem(id, "h100-sxm:64").assumptions]
+    said = [str(text) for text in api.problem(model=id, cluster="h100-sxm:64").assumptions]
     assert any(all(word in text for word in words) for text in said), said
 
 
 def test_a_plan_says_what_was_read_without_reservation() -> None:
-    said = [str(text) for text in api.problem("llama-3.1-8b", "h100-sxm:8").assumptions]
+    said = [str(text) for text in api.problem(model="llama-3.1-8b", cluster="h100-sxm:8").assumptions]
     assert not any("llama-3.1-8b" in text.lower() or text.startswith("model:") for text in said), said
 
 
 def test_defaults_of_a_config_reach_the_plan(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIG))
-    assert any("tie_word_embeddings" in str(text) for text in api.problem(path, "h100-sxm:8").assumptions)
+    assert any("tie_word_embeddings" in str(text) for text in api.problem(model=path, cluster="h100-sxm:8").assumptions)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,9 @@ def test_defaults_of_a_config_reach_the_plan(tmp_path: Path) -> None:
      (('["vocab_size"]', '["vocab"]'), "MW-CATALOG-FIELD", "vocab_size"),
      (('["vocab_size"]', "3"), "MW-CATALOG-TEXT", "")],
 )  # fmt: skip
-def test_validate_checks_where_the_values_are_from(change: tuple[str, str], code: str, word: str, tmp_path: Path) -> None:
+def test_validate_checks_where_the_values_are_from(
+    change: tuple[str, str], code: str, word: str, tmp_path: Path
+) -> None:
     shipped = (Path(models.__file__).parent / "data" / "models" / "megatron-1t.toml").read_text()
     path = tmp_path / "megatron-1t.toml"
     assert shipped.replace(*change) != shipped

@@ -25,7 +25,9 @@ MEGATRON = {"frameworks": ("megatron",), "context": (1,), "micro_batch": (1,)}
 
 def problem(name: str, where: str, seq_len: int, batch: int, **job: object) -> Problem:
     return Problem(
-        model=model(name), cluster=cluster(where), job=Job(seq_len=seq_len, global_batch=batch, **job)  # type: ignore[arg-type]
+        model=model(name),
+        cluster=cluster(where),
+        job=Job(seq_len=seq_len, global_batch=batch, **job),  # type: ignore[arg-type]
     )
 
 
@@ -55,9 +57,7 @@ def test_strong_scaling_of_nemotron_4_340b_on_gb200() -> None:
 
 def test_weak_scaling_of_gpt_3_loses_a_few_per_cent() -> None:
     """NeMo 25.02, GPT-3 175B BF16 TP4 PP8 VP6, 128 → 2048 H100 with the batch: 8.309 → 8.49 s (2.2 % more)."""
-    limits = Constraints(
-        tensor=(4,), pipeline=(8,), virtual=(6,), recompute=("none",), sharding=("zero1",), **MEGATRON
-    )
+    limits = Constraints(tensor=(4,), pipeline=(8,), virtual=(6,), recompute=("none",), sharding=("zero1",), **MEGATRON)
     base = problem("gpt-3-175b", "h100-sxm:128", 2048, 256)
     s = scale(base, [128, 2048], mode="growing-batch", constraints=limits)
     assert [p.global_batch for p in s.points] == [256, 4096]

@@ -21,7 +21,9 @@ DAY = 86400
 
 def problem(name: str, where: str, seq_len: int, batch: int, **job: object) -> Problem:
     return Problem(
-        model=model(name), cluster=cluster(where), job=Job(seq_len=seq_len, global_batch=batch, **job)  # type: ignore[arg-type]
+        model=model(name),
+        cluster=cluster(where),
+        job=Job(seq_len=seq_len, global_batch=batch, **job),  # type: ignore[arg-type]
     )
 
 

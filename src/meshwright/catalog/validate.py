@@ -36,9 +36,7 @@ def _expand(path: Path) -> Iterator[Path]:
     if path.is_dir():
         inside = sorted(path.rglob("*.toml"))
         if not inside:
-            raise InputError(
-                Text(N_("no TOML file in this folder")), where=str(path), fix=Text(N_("check the path"))
-            )
+            raise InputError(Text(N_("no TOML file in this folder")), where=str(path), fix=Text(N_("check the path")))
         yield from inside
     else:
         yield path

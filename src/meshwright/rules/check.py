@@ -81,11 +81,7 @@ def check(context: RuleContext) -> tuple[Finding, ...]:
     first = RULES[FIRST]
     if first.violated(context):
         return (first.finding(context),)
-    hits = [
-        rule.finding(context)
-        for rule in can_bite(context)
-        if rule.stage != "estimate" and rule.violated(context)
-    ]
+    hits = [rule.finding(context) for rule in can_bite(context) if rule.stage != "estimate" and rule.violated(context)]
     return tuple(sorted(hits, key=lambda f: (ORDER[f.severity], f.code)))
 
 
@@ -93,7 +89,5 @@ def advise(context: RuleContext, estimate: Estimate) -> tuple[Finding, ...]:
     """What the finished estimate adds: only rules that need one."""
     context = dataclasses.replace(context, estimate=estimate)
     return tuple(
-        rule.finding(context)
-        for rule in can_bite(context)
-        if rule.stage == "estimate" and rule.violated(context)
+        rule.finding(context) for rule in can_bite(context) if rule.stage == "estimate" and rule.violated(context)
     )

@@ -328,7 +328,7 @@ def split_inconsistent(c: RuleContext) -> Mask:
         " together the whole model."
     ),
     fix=N_("List one number of layers per stage, summing to the layers of the model."),
-    condition="len(layers_per_stage) in {pipeline, pipeline * virtual}; sum == layers; each >= 1 but the first and the last",
+    condition="len(layers_per_stage) in {pipeline, pipeline * virtual}; sum == layers; inner ones >= 1",
     source=f"{MEGATRON_ARGS} (--pipeline-model-parallel-layout)",
     where="layers_per_stage",
     applies=lambda c: bool(c.strategy.layers_per_stage),

@@ -23,7 +23,8 @@ from meshwright.messages import N_
 )
 @MODEL_ARGUMENT
 @JOB
-@option("--devices", metavar="N,…", help=N_("Device counts; default: a ladder from what holds the model to 16 times the cluster."))
+@option("--devices", metavar="N,…",
+        help=N_("Device counts; default: a ladder from what holds the model to 16 times the cluster."))  # fmt: skip
 @option("--mode", metavar="NAME", help=N_("fixed-batch (strong scaling) or growing-batch (weak scaling)."))
 @MAX_MEMORY
 @partition(many=True)
