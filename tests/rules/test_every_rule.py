@@ -231,6 +231,14 @@ CASES: dict[str, tuple[RuleContext, RuleContext]] = {
         context(overlap_grad_reduce=False, overlap_param_gather=False),
         context(),
     ),
+    "MW-A118": (
+        context(MIXTRAL, cluster(devices=16), tensor=2, expert=8, overlap_expert=True),
+        context(MIXTRAL, cluster(devices=16), tensor=2, expert=8),
+    ),
+    "MW-A119": (
+        context(dataclasses.replace(LLAMA_8B, max_positions=4096), seq_len=8192),
+        context(dataclasses.replace(LLAMA_8B, max_positions=8192), seq_len=8192),
+    ),
     "MW-A131": (estimated(context(), "FITS", 40e9, busy), estimated(context(), "FITS", 40e9, calm)),
     "MW-A132": (
         estimated(context(recompute="full", tensor=4), "FITS", 30e9, calm),

@@ -28,7 +28,20 @@ def step_interval(s: Setting, strategy: Strategy, step: float) -> tuple[float, f
     architecture = s.cluster.accelerator.architecture
     keys = resemblance(strategy.framework, architecture, s.model.is_moe, strategy.precision)
     key = next((k for k in keys if k in bands), None)
-    if key is not None:
+    if key is not None and not bands[key][0] <= 1.0 <= bands[key][1]:
+        # The model is known to be off for such runs: say so instead of widening the band to hide it.
+        low, high, runs = bands[key]
+        text = Text(
+            N_(
+                "{runs} published runs like this ({group}) took {low} to {high} of the prediction: expect that, not"
+                " the figure"
+            ),
+            runs=int(runs),
+            group=key.replace(".", " "),
+            low=f"{low:.2f}",
+            high=f"{high:.2f}",
+        )
+    elif key is not None:
         low, high, runs = bands[key]
         text = Text(
             N_("{runs} published runs like this ({group}): 90 % lie between {low} and {high} of the prediction"),

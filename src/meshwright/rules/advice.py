@@ -580,6 +580,52 @@ def overlap_off(c: RuleContext) -> Said:
     return message, None, {"bytes": moved}
 
 
+@rule(
+    "MW-A118",
+    severity="info",
+    stage="memory-free",
+    title=N_("The expert all-to-all is counted as overlapped"),
+    reason=N_(
+        "The estimate hides the all-to-all of one micro-batch behind the compute of another; the framework does so only"
+        " when told to."
+    ),
+    fix=N_("Run with --overlap-moe-expert-parallel-comm, or estimate with overlap_expert off."),
+    condition="not overlap_expert or expert == 1",
+    source="Megatron-LM --overlap-moe-expert-parallel-comm; DeepSeek-V3 report, arXiv:2412.19437, section 3.2.1",
+    where="overlap_expert",
+    frameworks=("megatron",),
+    applies=lambda c: c.model.is_moe,
+    violated=lambda c: bool(c.strategy.overlap_expert) and c.strategy.expert > 1,
+)
+def all_to_all_overlapped(c: RuleContext) -> Said:
+    message = Text(
+        N_("expert {expert}: dispatch and combine are taken to run behind compute"), expert=c.strategy.expert
+    )
+    return message, None, {"expert": c.strategy.expert}
+
+
+@rule(
+    "MW-A119",
+    severity="advice",
+    stage="memory-free",
+    title=N_("The sequence is longer than the model was made for"),
+    reason=N_("A position table has no rows for such positions; rotary positions need rescaling and further training."),
+    fix=N_("Shorten the sequence, or extend the model's positions first."),
+    condition="seq_len <= max_positions",
+    source="max_position_embeddings of the model's configuration",
+    where="seq_len",
+    applies=lambda c: c.model.max_positions is not None and c.job.seq_len > c.model.max_positions,
+    violated=lambda c: True,
+)
+def positions_exceeded(c: RuleContext) -> Said:
+    most = c.model.max_positions
+    message = Text(
+        N_("sequence {seq_len} is longer than the {positions} positions of {model}"),
+        seq_len=c.job.seq_len, positions=most, model=c.model.name,
+    )  # fmt: skip
+    return message, None, {"legal": [most]}
+
+
 # ---- with an estimate
 
 
