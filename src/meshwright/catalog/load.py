@@ -33,6 +33,7 @@ NOUNS: Mapping[str, str] = {
     "prices": N_("price"),
     "models": N_("model"),
     "software": N_("software profile"),
+    "kernels": N_("kernel constants"),
 }
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 

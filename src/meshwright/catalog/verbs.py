@@ -80,7 +80,7 @@ _SUMMARY: Mapping[str, tuple[str, ...]] = {
 
 def listed_kinds() -> tuple[str, ...]:
     """Kinds that `catalog list` knows, in the order people look for them."""
-    return ("accelerators", "nodes", "clusters", "links", "prices", "models")
+    return ("accelerators", "nodes", "clusters", "links", "prices", "models", "software", "kernels")
 
 
 def kind_called(name: str) -> str:
