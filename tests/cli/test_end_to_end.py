@@ -214,6 +214,17 @@ def test_real_answers_keep_the_width_and_are_json_too(name: str, language: str, 
     assert document["schema"].startswith("meshwright.")
 
 
+def test_plan_draws_what_memory_buys(run):
+    """The Pareto front is shown in both languages: ever slower, ever smaller."""
+    arguments = ("plan", "llama-3.1-8b", "--cluster", "h100-sxm:64", "--seq", "8192", "--gbs", "256")
+    front = json.loads(run(*arguments, "--json").stdout)["pareto"]
+    points = [(r["estimate"]["step_seconds"], r["estimate"]["peak_bytes"]) for r in front]
+    assert len(points) > 1
+    assert points == sorted(points) and [p for _, p in points] == sorted((p for _, p in points), reverse=True)
+    assert "What memory buys" in run(*arguments).stdout
+    assert "Lo que compra la memoria" in run(*arguments, "--lang", "es").stdout
+
+
 def test_scale_is_the_same_as_planning_each_count(run):
     points = [json.loads(line) for line in run(*ANSWERS["scale"], "--jsonl").stdout.splitlines()]
     assert [point["devices"] for point in points] == [8, 32, 128]

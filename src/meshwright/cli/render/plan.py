@@ -33,6 +33,7 @@ def draw(plan: Plan, view: View) -> Iterable[Any]:
         yield parts.line("")
         yield from ranking(plan, view)
         yield from winner(plan, plan.best, view)
+    yield from trade(plan, view)
     yield from rejections(plan, view)
     yield from misses(plan, view)
     yield from parts.findings_part(plan.findings)
@@ -120,6 +121,29 @@ def winner(plan: Plan, best: Ranked, view: View) -> Iterable[Any]:
         yield parts.heading(say(N_("Why")))
         yield from parts.bullets(plan.reasons)
     yield from parts.findings_part(best.estimate.findings)
+
+
+def trade(plan: Plan, view: View) -> Iterable[Any]:
+    """The Pareto front: strategies that no other beats in both time and memory, drawn by the memory they take."""
+    if len(plan.pareto) < 2:
+        return
+    yield parts.heading(say(N_("What memory buys: no strategy is both faster and smaller than these")))
+    capacity = plan.pareto[0].estimate.capacity_bytes
+    width, rows = 24, []
+    for ranked in plan.pareto:
+        e = ranked.estimate
+        filled = min(round(width * e.peak_bytes / capacity), width)
+        bar = ("#" if view.ascii else "█") * filled + ("." if view.ascii else "·") * (width - filled)
+        cost = "-" if e.dollars_per_step is None else show_dollars(e)
+        rows.append((show_seconds(e.step_seconds), show_gib(e.peak_bytes), bar, cost, parts.strategy_words(e.strategy)))
+    heads = (say(N_("step")), say(N_("peak")), say(N_("of the device")), say(N_("$ per 1B tokens")), say(N_("strategy")))
+    yield parts.table(heads, rows, view, left=(2, 4))
+
+
+def show_dollars(estimate: Any) -> str:
+    """Dollars per billion tokens."""
+    tokens = estimate.tokens_per_second * estimate.step_seconds
+    return f"{estimate.dollars_per_step / tokens * 1e9:,.0f}"
 
 
 def rejections(plan: Plan, view: View) -> Iterable[Any]:
