@@ -69,7 +69,6 @@ locale: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/evaluate_speed.py
 	$(BIN)/python benchmarks/search_speed.py
 	$(BIN)/python benchmarks/scale_cost.py
 	$(BIN)/python benchmarks/korthikanti.py
@@ -78,6 +77,7 @@ bench: $(VENV)/.dev
 	test ! -d ../shared || $(BIN)/python benchmarks/memory_runs.py ../shared/validation/measured_runs.csv
 	test ! -d ../shared || $(BIN)/python benchmarks/fit_collectives.py ../shared --check
 	test ! -d ../shared || $(BIN)/python benchmarks/fit_kernels.py ../shared/validation/kernel_efficiency.csv
+	$(BIN)/python benchmarks/evaluate_speed.py
 
 size:
 	bash tools/install_size.sh "$(PYTHON)"

@@ -2,7 +2,7 @@
 
 Run: `python benchmarks/evaluate_speed.py [strategies]`. Legal strategies are drawn from the search space of two
 problems; each is evaluated once, in a fresh process that did not search (nothing of a strategy is remembered), so the
-mean is that of distinct calls. One thread.
+mean is that of distinct calls. One thread. Fails when a mean is above the limit.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ PROBLEMS = (  # model, cluster, sequence, batch
     ("llama-3.1-70b", "h100-sxm:512", 8192, 1024),
     ("deepseek-v3", "h100-sxm:2048", 4096, 8192),
 )
+LIMIT = 0.5  # ms, mean
 WARM_UP = 20  # calls that load catalogue files and code
 
 
@@ -48,8 +49,8 @@ def draw(index: int, count: int) -> list[Strategy]:
     return list(dict.fromkeys(columns.strategy(row) for row in rows))[:count]
 
 
-def measure(index: int, strategies: list[Strategy]) -> None:
-    """Evaluate each once and print mean, median and tail; runs in a process of its own."""
+def measure(index: int, strategies: list[Strategy]) -> int:
+    """Evaluate each once and print mean, median and tail; runs in a process of its own. 1 when the mean is too long."""
     p = problem(index)
     seconds = []
     for strategy in strategies:
@@ -60,23 +61,26 @@ def measure(index: int, strategies: list[Strategy]) -> None:
             raise SystemExit(f"not legal: {strategy}")
     timed = sorted(1e3 * s for s in seconds[WARM_UP:])
     name, where, _, _ = PROBLEMS[index]
+    mean = statistics.fmean(timed)
     print(
-        f"{name} on {where}: {len(timed)} distinct strategies, mean {statistics.fmean(timed):.3f} ms, "
+        f"{name} on {where}: {len(timed)} distinct strategies, mean {mean:.3f} ms (limit {LIMIT}), "
         f"median {timed[len(timed) // 2]:.3f} ms, 95 % under {timed[int(0.95 * len(timed))]:.3f} ms "
         f"(first call of the process {1e3 * seconds[0]:.1f} ms)"
     )
+    return int(mean > LIMIT)
 
 
-def main() -> None:
+def main() -> int:
     """Draw here, measure in fresh processes."""
     if len(sys.argv) == 3 and sys.argv[1] == "--measure":
-        measure(int(sys.argv[2]), pickle.load(sys.stdin.buffer))
-        return
+        return measure(int(sys.argv[2]), pickle.load(sys.stdin.buffer))
+    failed = 0
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
     for index in range(len(PROBLEMS)):
         chosen = pickle.dumps(draw(index, count + WARM_UP))
-        subprocess.run([sys.executable, __file__, "--measure", str(index)], input=chosen, check=True)
+        failed |= subprocess.run([sys.executable, __file__, "--measure", str(index)], input=chosen).returncode
+    return failed
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

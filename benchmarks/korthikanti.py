@@ -1,11 +1,14 @@
 """Step time of the eight DGX-A100 runs of Korthikanti et al. 2022, table 5: predicted against measured.
 
-Run: `python benchmarks/korthikanti.py`. No constant of the model was fitted to these runs: A100 kernels come from
+Run: `python benchmarks/korthikanti.py`; fails above a mean absolute error of 7 %.
+
+No constant of the model was fitted to these runs: A100 kernels come from
 `kernel_efficiency.csv` (A100-PCIe) and the best measured matmul of the SXM part, collectives from nccl-tests.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from meshwright.catalog.hardware import cluster
@@ -31,6 +34,7 @@ class Run:
     selective: float
 
 
+LIMIT = 0.07  # mean absolute error
 RUNS = (
     Run("megatron-22b", 8, 1, 1, 4, 4, 1.42, 1.10),
     Run("megatron-175b", 64, 8, 3, 1, 64, 18.13, 13.75),
@@ -62,8 +66,8 @@ def predict(run: Run, recompute: str) -> Estimate:
     return estimate_legal(problem, strategy)
 
 
-def main() -> None:
-    """Print measured, predicted and error of every row, and the mean absolute error."""
+def main() -> int:
+    """Print measured, predicted and error of every row, and the mean absolute error; 1 when that is too large."""
     errors = []
     print(f"{'model':15} {'recompute':10} {'measured':>9} {'predicted':>9} {'error':>7}")
     for run in RUNS:
@@ -71,8 +75,10 @@ def main() -> None:
             predicted = predict(run, recompute).step_seconds
             errors.append(predicted / measured - 1)
             print(f"{run.model:15} {recompute:10} {measured:8.2f}s {predicted:8.2f}s {errors[-1]:+7.1%}")
-    print(f"mean absolute error {sum(map(abs, errors)) / len(errors):.1%}, mean {sum(errors) / len(errors):+.1%}")
+    error = sum(map(abs, errors)) / len(errors)
+    print(f"mean absolute error {error:.1%} (limit {LIMIT:.0%}), mean {sum(errors) / len(errors):+.1%}")
+    return int(error > LIMIT)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+SECONDS, MEGABYTES = 2.0, 500.0  # limits of each, best of the repeats
 COMMANDS = (
     ("gpt-3-175b", "--cluster", "dgx-a100-80gb:1024", "--seq", "2048", "--gbs", "1536"),
     ("deepseek-v3", "--cluster", "h100-sxm:2048", "--seq", "4096", "--gbs", "8192"),
@@ -34,20 +35,23 @@ def once(command: list[str], environment: dict[str, str]) -> tuple[float, float,
     return seconds, usage.ru_maxrss / 1e3, code
 
 
-def main() -> None:
-    """Best and median of a few runs of each command, and the largest peak."""
+def main() -> int:
+    """Best and median of a few runs of each command, and the largest peak; 1 when one is above the limits."""
+    failed = False
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     script = Path(sys.executable).with_name("meshwright")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for arguments in COMMANDS:
         runs = [once([str(script), "plan", *arguments], environment) for _ in range(repeats)]
         seconds = sorted(r[0] for r in runs)
+        failed |= seconds[0] > SECONDS or max(r[1] for r in runs) > MEGABYTES
         print(
             f"meshwright plan {' '.join(arguments)}: best {seconds[0]:.2f} s, "
             f"median {seconds[len(seconds) // 2]:.2f} s, peak {max(r[1] for r in runs):.0f} MB, exit {runs[0][2]}",
             flush=True,
         )
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

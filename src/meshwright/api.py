@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from meshwright.spec.estimate import Estimate, Refusal
     from meshwright.spec.finding import Finding
     from meshwright.spec.model import ModelSpec
+    from meshwright.validate import Validation
 
 Progress = Callable[[float, str], None]
 Goal = Literal["fastest", "memory"]
@@ -554,6 +555,15 @@ def explainable() -> list[Subject]:
     from meshwright.engine.explain import subjects
 
     return subjects()
+
+
+def validate(
+    runs: str | Path | bytes, *, tiers: Sequence[str] = (), where: str = "", progress: Progress | None = None
+) -> Validation:
+    """Predictions against the measured runs of a CSV file (its path, or its content as bytes)."""
+    from meshwright.validate import validate as run
+
+    return run(runs, tiers=tiers, where=where, progress=progress)
 
 
 def catalog_list(kind: str | None = None, contains: str = "") -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,10 +94,24 @@ def test_unknown_family_names_the_closest_and_the_toml_way() -> None:
     assert "qwen3_moe" in str(caught.value.fix) and "TOML" in str(caught.value.fix)
 
 
-def test_no_model_type() -> None:
-    with pytest.raises(InputError, match="LlamaForCausalLM") as caught:
-        hf.from_config(without("model_type"))
+def test_no_model_type_but_a_class() -> None:
+    """Configs cut down to what matters often keep only `architectures`; what was concluded is said."""
+    model = hf.from_config(without("model_type"))
+    assert replace(model, remarks=()) == hf.from_config(LLAMA)
+    assert any("LlamaForCausalLM" in str(text) for text in model.assumptions)
+
+
+@pytest.mark.parametrize("classes", [["UnheardForCausalLM"], [], "LlamaForCausalLM", [None], None])
+def test_no_model_type_and_no_class_of_a_known_family(classes: object) -> None:
+    with pytest.raises(InputError, match="no model_type") as caught:
+        hf.from_config({**without("model_type"), "architectures": classes})
     assert "model_type" in caught.value.where
+
+
+def test_class_of_a_multimodal_model_is_followed_to_its_text() -> None:
+    text = {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "model_type": "gemma3_text"}
+    outer = hf.from_config({"architectures": ["Gemma3ForConditionalGeneration"], "text_config": text})
+    assert outer.family == "gemma3_text" and outer.hidden == 2560
 
 
 @pytest.mark.parametrize(

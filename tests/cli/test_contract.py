@@ -210,6 +210,16 @@ def test_help_in_both_languages(verb, run):
     assert "Output:" not in spanish.stdout
 
 
+@pytest.mark.parametrize("arguments", [("catalog", "list", "accelerators"), ("catalog", "--help"), ("plan", "--help")])
+def test_the_language_may_stand_anywhere(arguments, run):
+    """Before the verb, behind a verb that has verbs of its own, and at the end: the same Spanish."""
+    first = run("--lang", "es", *arguments)
+    assert first.exit_code == 0
+    for place in range(1, len(arguments) + 1):
+        moved = run(*arguments[:place], "--lang", "es", *arguments[place:])
+        assert (moved.exit_code, moved.stdout) == (0, first.stdout)
+
+
 def test_language_from_the_environment(run, monkeypatch):
     monkeypatch.setenv("LANG", "es_ES.UTF-8")
     assert "Uso:" in run("--help").stdout

@@ -264,7 +264,7 @@ def test_nothing_is_exposed_on_one_device() -> None:
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1", "zbv", "dualpipe"])
 @pytest.mark.parametrize("pipeline", [1, 2, 4, 8])
 def test_every_schedule_gives_an_answer(schedule: str, pipeline: int) -> None:
-    """A refusal with a reason, or an estimate whose bubble is no larger than 1F1B's."""
+    """A refusal with a reason, or an estimate with 1F1B's work and a bubble that is no larger."""
     problem = Problem(
         model=model("llama-3.1-8b"), cluster=cluster("h100-sxm:8"), job=Job(seq_len=4096, global_batch=64)
     )
@@ -277,3 +277,6 @@ def test_every_schedule_gives_an_answer(schedule: str, pipeline: int) -> None:
     plain = estimate(problem, replace(strategy, schedule="1f1b"))
     bubble, most = (e.time.find("bubble") for e in (answer, plain))
     assert (bubble.value if bubble else 0.0) <= (most.value if most else 0.0) * (1 + EXACT)
+    work, least = (e.time.find("compute") for e in (answer, plain))
+    assert work and least
+    assert work.value == pytest.approx(least.value, rel=0.3)  # ends lie on other ranks; never twice the work

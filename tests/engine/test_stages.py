@@ -6,6 +6,7 @@ import pytest
 
 from meshwright.engine.stages import all_stages, chunk_sizes, split_layers, stage_classes
 from meshwright.spec.model import Attention, Block, Mlp, ModelSpec, Moe
+from meshwright.spec.strategy import SCHEDULES
 
 
 def model(layers: int, dense: int = 0, **kwargs) -> ModelSpec:
@@ -74,3 +75,14 @@ def test_mirrored_schedules():
     dual = all_stages(model(16), 4, 1, (), "dualpipe")
     assert [s.layers for s in dual] == [8, 8, 8, 8]  # twice the parameters
     assert dual[0].head and dual[0].embedding and dual[3].head and dual[3].embedding
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("pipeline", [1, 2, 4, 8])
+def test_every_layer_sees_every_micro_batch_once(schedule, pipeline):
+    """Layers on a rank times their share of the micro-batches, over all ranks: the model, copies or not."""
+    spec, virtual = model(32), 2 if schedule == "interleaved" else 1
+    for stages in (all_stages, stage_classes):
+        found = stages(spec, pipeline, virtual, (), schedule)
+        assert sum(s.stages_in_class * s.share * s.layers for s in found) == spec.layers
+        assert sum(s.stages_in_class * s.share * s.head for s in found) == 1

@@ -190,6 +190,13 @@ def test_default_config(family: str) -> None:
     compare(family, MISSING.get(family, {}))
 
 
+@pytest.mark.parametrize("family", DEFAULTS)
+def test_the_class_alone_names_the_family(family: str) -> None:
+    """A config without `model_type` whose `architectures` holds the class: read as the same family."""
+    config = real_config(family, MISSING.get(family, {}))
+    assert hf.family_of_class(type(real_model(config)).__name__) == family
+
+
 @pytest.mark.parametrize(("family", "keys"), VARIANTS, ids=[f"{f}-{i}" for i, (f, _) in enumerate(VARIANTS)])
 def test_variant(family: str, keys: dict[str, Any]) -> None:
     compare(family, {**MISSING.get(family, {}), **keys})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.catalog.hf import from_text
 from meshwright.rules import RULES, check
 from meshwright.rules.advice import gather_times
 from meshwright.rules.divisibility import even_split, sequence_factor
@@ -65,6 +66,13 @@ def test_b06_zero1_is_accepted() -> None:
     assert not codes(check(context(LLAMA_8B, tensor=2, pipeline=2, framework="deepspeed", sharding="zero1")))
 
 
+def test_b07_config_as_reported(inputs: Path) -> None:
+    """The report's config names no model_type, only its class: 12 heads are not split 8 ways."""
+    model = from_text((inputs / "B07_hf_config.json").read_bytes())
+    assert "MW-C102" in codes(check(context(model, tensor=8)))
+    assert "MW-C102" not in codes(check(context(model, tensor=4)))
+
+
 def test_b07_heads(inputs: Path) -> None:
     for case in json.loads((inputs / "B07_parallel.json").read_text("utf-8"))["cases"]:
         heads = case["num_attention_heads"]
@@ -74,7 +82,7 @@ def test_b07_heads(inputs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "legal", "inside"), [(GPT2, [1, 2, 3, 4, 6, 12], 6), (LLAMA_30B, [1, 2, 4, 13, 26, 52], 4)]
+    ("model", "legal", "inside"), [(GPT2, [1, 2, 3, 4, 6, 12], 4), (LLAMA_30B, [1, 2, 4, 13, 26, 52], 4)]
 )
 def test_b07_legal_values(model: object, legal: list[int], inside: int) -> None:
     finding = one(check(context(model, tensor=8)), "MW-C102")  # type: ignore[arg-type]

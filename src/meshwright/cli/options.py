@@ -16,6 +16,7 @@ THE_JOB = N_("Model, cluster and job")
 THE_STRATEGY = N_("Partition")
 OUTPUT = N_("Output")
 CONFIGURATION = N_("Project file")
+_LANGUAGE = N_("Language of texts; results in JSON keep English keys.")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -39,6 +40,11 @@ def stack(*decorators: Decorator) -> Decorator:
     return apply
 
 
+def language() -> Option:
+    """`--lang` for a group of verbs; its value was read before parsing."""
+    return Option(["--lang"], type=click.Choice(LANGUAGES), expose_value=False, help=_LANGUAGE)
+
+
 _OUTPUT = stack(
     option("--json", is_flag=True, section=OUTPUT, help=N_("One JSON document on stdout, in base units."), envvar=None),
     option("--jsonl", is_flag=True, section=OUTPUT, help=N_("One JSON object per line, for lists."), envvar=None),
@@ -53,8 +59,7 @@ _OUTPUT = stack(
     option("-q", "--quiet", is_flag=True, section=OUTPUT, help=N_("No notes on stderr.")),
     option("-v", "--verbose", is_flag=True, section=OUTPUT, help=N_("More notes on stderr.")),
     option("--exit-zero", is_flag=True, section=OUTPUT, help=N_("Exit with 0 also when the answer is no.")),
-    option("--lang", type=click.Choice(LANGUAGES), section=OUTPUT, expose_value=False, envvar=None,
-           help=N_("Language of texts; results in JSON keep English keys.")),
+    option("--lang", type=click.Choice(LANGUAGES), section=OUTPUT, expose_value=False, envvar=None, help=_LANGUAGE),
 )  # fmt: skip
 
 _CONFIG = stack(

@@ -164,22 +164,7 @@ class Screen:
                 sys.stdout.write(text)
                 sys.stdout.flush()
             return
-        path = Path(str(self.output))
-        try:
-            with path.open("w" if self.force else "x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError as error:
-            raise InputError(
-                Text(N_("the file exists already and is not overwritten")),
-                where=str(path),
-                fix=Text(N_("use {option}"), option="--force"),
-            ) from error
-        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-            raise InputError(
-                Text(N_("cannot write the file: {reason}"), reason=reason_of(error)),
-                where=str(path),
-                fix=Text(N_("name a file in a folder you can write to")),
-            ) from error
+        path = write_file(str(self.output), text, force=self.force)
         self.note(say(N_("written to {path}"), path=path))
 
     def progress(self) -> Progress:
@@ -214,6 +199,27 @@ class Progress:
         if self.shown:
             sys.stderr.write("\r" + " " * (self.CELLS + 50) + "\r")
             sys.stderr.flush()
+
+
+def write_file(name: str, text: str, *, force: bool) -> Path:
+    """Write a file of the user's; one that exists stays as it is, unless `force`."""
+    path = Path(name)
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InputError(
+            Text(N_("the file exists already and is not overwritten")),
+            where=str(path),
+            fix=Text(N_("use {option}"), option="--force"),
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise InputError(
+            Text(N_("cannot write the file: {reason}"), reason=reason_of(error)),
+            where=str(path),
+            fix=Text(N_("name a file in a folder you can write to")),
+        ) from error
+    return path
 
 
 def _width(stream: TextIO) -> int:

@@ -6,7 +6,7 @@ Model chunks lie on ranks as the frameworks put them: chunk c of rank s is model
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from meshwright.spec.model import ModelSpec
@@ -25,6 +25,7 @@ class StageClass:
     pipeline: int = 1
     embedding_chunk: int = 0
     head_chunk: int = 0
+    share: float = 1.0  # of a step's micro-batches that pass each layer here: half where another rank holds a copy
     counts: tuple[int, ...] = field(init=False)  # layers by block kind, all chunks (no multi-token-prediction modules)
     layers: int = field(init=False)
 
@@ -115,6 +116,7 @@ def all_stages(
                 pipeline=pipeline,
                 embedding_chunk=mine.index(0) if 0 in mine else 0,
                 head_chunk=mine.index(total - 1) if head else 0,
+                share=total / (pipeline * len(mine)),
             )
         )
     return tuple(stages)
@@ -135,7 +137,4 @@ def stage_classes(
         key = (stage.chunks, stage.embedding, stage.head, stage.mtp)
         first.setdefault(key, stage)
         count[key] = count.get(key, 0) + 1
-    return tuple(
-        StageClass(s.index, count[k], s.chunks, s.embedding, s.head, s.mtp, s.pipeline, s.embedding_chunk, s.head_chunk)
-        for k, s in first.items()
-    )
+    return tuple(replace(s, stages_in_class=count[k]) for k, s in first.items())

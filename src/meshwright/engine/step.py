@@ -67,7 +67,10 @@ def stage_time(
     embedding: tuple[Any, Any],
     mtp_kind: int,
 ) -> StageTime:
-    """Time of a stage from the per-kind block times; a multi-token-prediction module costs one block and one head."""
+    """Time of a stage from the per-kind block times; a multi-token-prediction module costs one block and one head.
+
+    Where two ranks hold the same layers (DualPipe) each runs its share of the micro-batches: a mean over all of them.
+    """
     f: Any = 0.0
     b: Any = 0.0
     for count, block_f, block_b in zip(stage.counts, forward, backward, strict=True):
@@ -80,7 +83,7 @@ def stage_time(
         f, b = f + head[0], b + head[1]
     if stage.mtp:
         f, b = f + forward[mtp_kind] + head[0], b + backward[mtp_kind] + head[1]
-    return StageTime(f, b)
+    return StageTime(stage.share * f, stage.share * b)
 
 
 def exposed(total: Any, window: Any, buckets: Any, overlap: bool) -> Any:

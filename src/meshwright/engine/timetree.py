@@ -54,7 +54,7 @@ def time_tree(
     comm = dict.fromkeys(COMM, 0.0)
     again = 0.0
     for n, cost in _contributions(stage, kinds, head, embedding, mtp_kind):
-        n *= micro_batches
+        n *= micro_batches * stage.share
         for name, value in cost.forward_parts.items():
             forward[name] = forward.get(name, 0.0) + n * value
         for name, value in cost.backward_parts.items():

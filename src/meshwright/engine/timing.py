@@ -275,7 +275,7 @@ def step_of(
     host: Any = 0.0
     optimizer: Any = 0.0
     for x in layouts:
-        here = sum(count * k[2] for count, k in zip(x.stage.counts, kinds, strict=True))
+        here = x.stage.share * sum(count * k[2] for count, k in zip(x.stage.counts, kinds, strict=True))
         host = maximum(host, here)
         optimizer = maximum(optimizer, x.optimizer)
     return assemble(

@@ -105,9 +105,11 @@ def world(c: RuleContext) -> Said:
     violated=lambda c: indivisible(c.facts.head_gcd, c.strategy.tensor),
 )
 def heads(c: RuleContext) -> Said:
-    tensor, domain = c.strategy.tensor, c.cluster.domain_size
+    tensor, domain, node = c.strategy.tensor, c.cluster.domain_size, c.cluster.node_size
     legal = nearest_divisors(c.facts.head_gcd, tensor, 8)
-    inside = max(d for d in divisors(c.facts.head_gcd) if d <= max(domain, 1))
+    # Groups that tile nodes: 6 of 8 devices would leave two over, or straddle nodes.
+    tiling = (d for d in divisors(c.facts.head_gcd) if node % d == 0 or d % node == 0)
+    inside = max(d for d in tiling if d <= max(domain, 1))
     message = Text(
         N_("{heads} attention heads cannot be split over tensor parallelism {tensor}"),
         heads=listed(c.facts.heads), tensor=tensor,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -48,6 +49,9 @@ ALIASES = {
     "phi-msft": "phi", "nemotron-h": "nemotron_h", "minimax_text_01": "minimax",
 }  # fmt: skip
 NESTED = ("text_config", "llm_config", "language_config")
+# Class names whose stem is spelt differently from their family.
+CLASSES = {"hunyuandensev1": "hunyuan_v1_dense", "hunyuanmoev1": "hunyuan_v1_moe", "rw": "falcon"}
+_TASK = re.compile(r"(_?For[A-Z]\w*|LMHeadModel|LMHead|Model)$")
 
 
 def from_text(text: str | bytes, *, where: str = "config.json") -> ModelSpec:
@@ -81,7 +85,12 @@ def from_config(data: Mapping[str, Any], *, where: str = "config.json", nested: 
     """A ModelSpec from the object in a `config.json`; nested text configs of multimodal models are followed."""
     family = _family(data, where)
     if family in FAMILIES:
-        return reader(family)(Config(data, where=where, family=family, nested=nested))
+        model = reader(family)(Config(data, where=where, family=family, nested=nested))
+        if data.get("model_type") is None:
+            remark = Text(N_("model: the config has no model_type; {name} makes it {family}"), name=_class(data),
+                          family=family)  # fmt: skip
+            model = replace(model, remarks=(*model.remarks, remark))
+        return model
     for key in NESTED:
         inner = data.get(key)
         if isinstance(inner, Mapping):
@@ -105,7 +114,7 @@ def reader(family: str) -> Callable[[Config], ModelSpec]:
 
 def _family(data: Mapping[str, Any], where: str) -> str:
     value = data.get("model_type")
-    if value is None:
+    if value is None and (value := family_of_class(_class(data), text=not any(key in data for key in NESTED))) is None:
         names = data.get("architectures")
         fix = Text(N_('add "model_type", for example "llama", or describe the architecture in a TOML file'))
         text = Text(N_("no model_type: the family of the model is unknown"))
@@ -119,6 +128,29 @@ def _family(data: Mapping[str, Any], where: str) -> str:
             fix=Text(N_('add "model_type", for example "llama", or describe the architecture in a TOML file')),
         )
     return ALIASES.get(value, value)
+
+
+def _class(data: Mapping[str, Any]) -> str:
+    """The first class that `architectures` names, if it names any."""
+    names = data.get("architectures")
+    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
+
+
+def family_of_class(name: str, *, text: bool = True) -> str | None:
+    """The family whose model class in transformers is `name`; `text`: rather its language model than the whole.
+
+    >>> family_of_class("GPT2LMHeadModel"), family_of_class("Gemma3ForCausalLM"), family_of_class("Unheard")
+    ('gpt2', 'gemma3_text', None)
+    """
+
+    def plain(word: str) -> str:
+        return re.sub("[^a-z0-9]", "", word.lower())
+
+    known = {plain(family): family for family in (*ALIASES, *FAMILIES)} | CLASSES
+    stem = plain(_TASK.sub("", name))
+    if f"{stem}text" in known and stem not in known:
+        return known[f"{stem}text"] if text else known[f"{stem}text"].removesuffix("_text")
+    return known.get(stem)
 
 
 def _unknown(family: str, where: str) -> InputError:

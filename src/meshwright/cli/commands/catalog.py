@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from meshwright.cli.click_parts import Group
-from meshwright.cli.options import option, verb
+from meshwright.cli.options import language, option, verb
 from meshwright.cli.output import Answer, Grid, Screen
 from meshwright.errors import UnknownNameError
 from meshwright.messages import N_
@@ -17,6 +17,7 @@ command = Group(
     help=N_("Models, accelerators, nodes, clusters, links and prices: every value with its source and basis."),
     examples=("catalog list", "catalog list models qwen", "catalog show h100-sxm", "catalog validate my-node.toml"),
     context_settings={"help_option_names": ["-h", "--help"]},
+    params=[language()],
 )
 
 KIND = option("--kind", metavar="KIND", envvar=None,

@@ -136,7 +136,13 @@ def trade(plan: Plan, view: View) -> Iterable[Any]:
         bar = ("#" if view.ascii else "█") * filled + ("." if view.ascii else "·") * (width - filled)
         cost = "-" if e.dollars_per_step is None else show_dollars(e)
         rows.append((show_seconds(e.step_seconds), show_gib(e.peak_bytes), bar, cost, parts.strategy_words(e.strategy)))
-    heads = (say(N_("step")), say(N_("peak")), say(N_("of the device")), say(N_("$ per 1B tokens")), say(N_("strategy")))
+    heads = (
+        say(N_("step")),
+        say(N_("peak")),
+        say(N_("of the device")),
+        say(N_("$ per 1B tokens")),
+        say(N_("strategy")),
+    )
     yield parts.table(heads, rows, view, left=(2, 4))
 
 

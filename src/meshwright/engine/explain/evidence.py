@@ -185,7 +185,7 @@ class Run(NamedTuple):
 def _runs(case: Case) -> Iterator[Run]:
     """Every block kind, head and embedding of the slowest stage."""
     model, shape, stage = case.problem.model, shape_of(case.setting, case.strategy), _slowest(case)
-    s, m, nothing = case.strategy, float(case.micro_batches), Recompute()
+    s, m, nothing = case.strategy, case.micro_batches * stage.share, Recompute()
     chosen = Recompute(s.recompute, recompute_groups(s), every_other_matmul(s))
     plain_timer = collective_timer(case.setting, shape, case.groups, None)
     mtp = model.pattern[-1] if stage.mtp else None
