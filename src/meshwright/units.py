@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 from meshwright.errors import InputError
@@ -357,6 +358,11 @@ def show(value: object, unit: str) -> str:
         return "-"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
+    return _show_number(value, unit)
+
+
+@lru_cache(maxsize=4096)  # rules and tables show the same rates and capacities over and over
+def _show_number(value: float, unit: str) -> str:
     match unit:
         case "B" | "bytes":
             return show_bytes(value)

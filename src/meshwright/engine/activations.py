@@ -6,7 +6,7 @@ import functools
 from typing import Any, NamedTuple
 
 from meshwright.engine.operators import Shape, Walk, block_input_bytes, block_walk, saved_bytes
-from meshwright.formulas.numeric import maximum, minimum
+from meshwright.formulas.numeric import largest, minimum
 from meshwright.spec.model import ModelSpec
 from meshwright.spec.strategy import Strategy
 
@@ -55,10 +55,7 @@ def stored_and_transient(walk: Walk, shape: Shape, block_input: Any, strategy: S
     Recomputed tensors come on top of what is stored.
     """
     everything = saved_bytes(walk, ())
-    working: Any = 0.0
-    for tensor in walk.saved:
-        working = maximum(working, tensor.bytes)
-    working = 2 * working
+    working = 2 * largest(tensor.bytes for tensor in walk.saved)
     if strategy.recompute == "none":
         return everything, working
     if strategy.recompute == "full":

@@ -102,11 +102,13 @@ def cost_of(timed: TimedWalk, host_launch: float, recompute: Recompute, overlap:
     again: Any = 0.0
     flops: Any = 0.0
     flops_again: Any = 0.0
+    repeats = recompute.mode != "none"
     for op, (f, b, work) in zip(timed.walk.operators, timed.operators, strict=True):
-        forward[op.part] = forward.get(op.part, 0.0) + f
-        backward[op.part] = backward.get(op.part, 0.0) + b
+        part = op.part
+        forward[part] = forward.get(part, 0.0) + f
+        backward[part] = backward.get(part, 0.0) + b
         flops = flops + work
-        if share := recompute.share(op.kind, op.group):
+        if repeats and (share := recompute.share(op.kind, op.group)):
             again = again + share * f
             flops_again = flops_again + share * work
     comm_f: dict[str, Any] = {}
@@ -119,7 +121,7 @@ def cost_of(timed: TimedWalk, host_launch: float, recompute: Recompute, overlap:
         hidden = hidden + (seconds - exposed)
         target = comm_f if c.phase == "forward" else comm_b
         target[group] = target.get(group, 0.0) + exposed
-        repeat = recompute.share("matmul", c.recompute_group) if c.phase == "forward" else 0.0
+        repeat = recompute.share("matmul", c.recompute_group) if repeats and c.phase == "forward" else 0.0
         if repeat:
             comm_b[group] = comm_b.get(group, 0.0) + repeat * exposed
     kernels = len(timed.walk.operators)

@@ -298,10 +298,8 @@ def _context(accelerator: Accelerator, strategy: Strategy) -> Any:
     base = known.get(f"context_{accelerator.architecture}", known[f"context_{accelerator.kind}"])
     if accelerator.kind == "tpu":
         return f.context(base, 0.0, 0)
-    groups: Any = 0
     degrees = (strategy.tensor, strategy.context, strategy.pipeline, strategy.data * strategy.context, strategy.expert)
-    for degree in degrees:
-        groups = groups + where(degree > 1, 1, 0)
+    groups = sum((degree > 1) * 1 for degree in degrees)
     return f.context(base, known["communicator"], groups)
 
 

@@ -535,8 +535,10 @@ def block_input_bytes(model: ModelSpec, shape: Shape) -> Any:
 
 def saved_bytes(walk: Walk, groups: tuple[str, ...]) -> Any:
     """Bytes one block keeps per micro-batch when the recompute `groups` free theirs. [B]"""
-    kept = [s.bytes for s in walk.saved if not any(g in groups for g in s.freed_by)]
-    return sum(kept)
+    if not groups:
+        return sum(s.bytes for s in walk.saved)
+    freed = frozenset(groups)
+    return sum(s.bytes for s in walk.saved if freed.isdisjoint(s.freed_by))
 
 
 def head_walk(model: ModelSpec, shape: Shape, vocab: Any) -> Walk:

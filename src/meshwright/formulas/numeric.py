@@ -7,6 +7,7 @@ the plain-Python path when no argument is an array, so one strategy costs micros
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import numpy as np
@@ -39,6 +40,17 @@ def maximum(a: Any, b: Any) -> Any:
     if isinstance(a, _ARRAY) or isinstance(b, _ARRAY):
         return np.maximum(a, b)
     return a if a >= b else b
+
+
+def largest(values: Iterable[Any]) -> Any:
+    """The largest of non-negative `values`, element by element where any is an array; 0 of none."""
+    plain, best = 0.0, None
+    for value in values:
+        if isinstance(value, _ARRAY):
+            best = value if best is None else np.maximum(best, value)
+        elif value > plain:
+            plain = value
+    return plain if best is None else np.maximum(best, plain)
 
 
 def minimum(a: Any, b: Any) -> Any:
