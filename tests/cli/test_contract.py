@@ -210,6 +210,20 @@ def test_help_in_both_languages(verb, run):
     assert "Output:" not in spanish.stdout
 
 
+@pytest.mark.parametrize("verb", [name for name, verb in VERBS.items() if verb.module])
+def test_the_examples_of_the_help_are_calls_of_the_verb(verb, run):
+    """Every example starts with the verb, and names only options the verb has."""
+    lines = run(verb, "--help").stdout.splitlines()
+    shown = lines[lines.index("Examples:") + 1 :]
+    end = shown.index("")
+    examples, described = [line.strip() for line in shown[:end]], "\n".join(shown[end:])
+    assert examples
+    for example in examples:
+        words = example.split()
+        assert words[:2] == ["meshwright", verb]
+        assert all(word in described for word in words if word.startswith("--"))
+
+
 @pytest.mark.parametrize("arguments", [("catalog", "list", "accelerators"), ("catalog", "--help"), ("plan", "--help")])
 def test_the_language_may_stand_anywhere(arguments, run):
     """Before the verb, behind a verb that has verbs of its own, and at the end: the same Spanish."""

@@ -22,7 +22,7 @@ from meshwright.messages import N_, Text
     examples=(
         "validate measured_runs.csv --tier A,A-",
         "validate measured_runs.csv --html accuracy.html",
-        "cat runs.csv | meshwright validate - --json",
+        "validate - --json < runs.csv",
     ),
 )
 @click.argument("file")
