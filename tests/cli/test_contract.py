@@ -186,6 +186,8 @@ def test_interrupt_is_130(run, stubbed):
         (["plann"], "plan"),
         (["estimte", "x"], "estimate"),
         (["plan", "m", "--clustr", "c"], "--cluster"),
+        (["plan", "m", "--global-batch-size", "8"], "called --gbs"),
+        (["estimate", "m", "--tensor_model_parallel_size=8"], "called --tp"),
         (["estimate", "m", "--cluster", "c", "--zero", "7"], "0, 1, 2, 3"),
         (["plan", "m", "--set", "job.sequence=3"], "job.seq_len"),
         (["plan", "m", "--set", "nonsense"], "--set job.dropout=true"),

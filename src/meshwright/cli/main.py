@@ -14,6 +14,7 @@ import click
 
 from meshwright import __version__
 from meshwright.cli.click_parts import Option, Root
+from meshwright.cli.elsewhere import our_name
 from meshwright.cli.language import say, speaking, tell
 from meshwright.cli.output import forgive
 from meshwright.errors import EXIT_INTERNAL, EXIT_USAGE, MeshwrightError
@@ -51,6 +52,10 @@ class Shell(Root):
             return EXIT_USAGE
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else "meshwright"
+            if isinstance(error, click.NoSuchOption) and (ours := our_name(error)):
+                text = Text(N_("No such option {name!r}."), name=error.option_name)
+                complain(tell(text), fix=say(N_("here it is called {name}"), name=ours))
+                return EXIT_USAGE
             complain(error.format_message(), fix=say(N_("see `{command} --help`"), command=command))
             return EXIT_USAGE
         except click.ClickException as error:
