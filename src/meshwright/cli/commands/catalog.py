@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from meshwright.cli import render
 from meshwright.cli.click_parts import Group
 from meshwright.cli.options import language, option, verb
 from meshwright.cli.output import Answer, Grid, Screen
@@ -30,7 +31,6 @@ KIND = option("--kind", metavar="KIND", envvar=None,
 @click.argument("contains", required=False, default="")
 def list_command(screen: Screen, kind: str | None, contains: str) -> int:
     """List."""
-    from meshwright.cli.render import catalog as render
     from meshwright.serialize import document, to_json
 
     rows = _rows(kind, contains)
@@ -38,8 +38,8 @@ def list_command(screen: Screen, kind: str | None, contains: str) -> int:
         Answer(
             kind="catalog-list",
             document=lambda: document("catalog-list", {"entries": rows}),
-            draw=lambda view: render.draw_list(rows, view),
-            grid=lambda: render.list_grid(rows),
+            draw=lambda view: render.catalog.draw_list(rows, view),
+            grid=lambda: render.catalog.list_grid(rows),
             lines=lambda: [to_json(row) for row in rows],
             yes=bool(rows),
         )
@@ -66,7 +66,6 @@ def _rows(kind: str | None, contains: str) -> Any:
 def show_command(screen: Screen, name: str, kind: str | None) -> int:
     """Show."""
     from meshwright import api
-    from meshwright.cli.render import catalog as render
     from meshwright.serialize import document
 
     entry = api.catalog_show(name, kind)
@@ -74,8 +73,8 @@ def show_command(screen: Screen, name: str, kind: str | None) -> int:
         Answer(
             kind="catalog-entry",
             document=lambda: document("catalog-entry", entry),
-            draw=lambda view: render.draw_entry(entry, view),
-            grid=lambda: render.entry_grid(entry),
+            draw=lambda view: render.catalog.draw_entry(entry, view),
+            grid=lambda: render.catalog.entry_grid(entry),
         )
     )
 
@@ -88,7 +87,6 @@ def show_command(screen: Screen, name: str, kind: str | None) -> int:
 def add_command(screen: Screen, file: str, kind: str | None, replace: bool) -> int:
     """Add."""
     from meshwright import api
-    from meshwright.cli.render import catalog as render
     from meshwright.serialize import document
 
     added = api.catalog_add(file, kind=kind, replace=replace)
@@ -97,7 +95,7 @@ def add_command(screen: Screen, file: str, kind: str | None, replace: bool) -> i
         Answer(
             kind="catalog-added",
             document=lambda: document("catalog-added", added),
-            draw=lambda view: render.draw_added(added, view),
+            draw=lambda view: render.catalog.draw_added(added, view),
             grid=lambda: Grid(
                 keys=("kind", "id", "path", "replaces"),
                 heads=("kind", "id", "path", "replaces"),
@@ -114,7 +112,6 @@ def add_command(screen: Screen, file: str, kind: str | None, replace: bool) -> i
 def validate_command(screen: Screen, files: tuple[str, ...]) -> int:
     """Validate."""
     from meshwright import api
-    from meshwright.cli.render import catalog as render
     from meshwright.serialize import document, to_json
 
     findings = api.catalog_validate(files)
@@ -123,8 +120,8 @@ def validate_command(screen: Screen, files: tuple[str, ...]) -> int:
         Answer(
             kind="catalog-findings",
             document=lambda: document("catalog-findings", {"findings": findings}),
-            draw=lambda view: render.draw_findings(findings, view),
-            grid=lambda: render.findings_grid(findings),
+            draw=lambda view: render.catalog.draw_findings(findings, view),
+            grid=lambda: render.catalog.findings_grid(findings),
             lines=lambda: [to_json(finding) for finding in findings],
             yes=not broken,
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from meshwright.cli import render
 from meshwright.cli.options import JOB, option, verb
 from meshwright.cli.output import Answer, Screen
 from meshwright.cli.request import problem_of, sharding_of
@@ -62,19 +63,14 @@ def command(screen: Screen, files: tuple[str, ...], written: tuple[str, ...], to
         named.append((words, strategy))
     comparison = api.compare(problem, named)
 
-    def draw(view: Any) -> Any:
-        from meshwright.cli.render.compare import draw
-
-        return draw(comparison, view)
-
-    def grid() -> Any:
-        from meshwright.cli.render.compare import grid
-
-        return grid(comparison)
-
     shared = problem
     return screen.answer(
-        Answer(kind="compare", document=lambda: document("compare", comparison, problem=shared), draw=draw, grid=grid)
+        Answer(
+            kind="compare",
+            document=lambda: document("compare", comparison, problem=shared),
+            draw=lambda view: render.compare.draw(comparison, view),
+            grid=lambda: render.compare.grid(comparison),
+        )
     )
 
 

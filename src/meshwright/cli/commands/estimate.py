@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshwright.cli import render
 from meshwright.cli.options import JOB, MODEL_ARGUMENT, RECOMPUTE_OPS, partition, verb
 from meshwright.cli.output import Answer, Screen
 from meshwright.cli.request import problem_of, sharding_of, with_assumptions
@@ -35,22 +36,12 @@ def command(screen: Screen, **options: Any) -> int:
     if isinstance(estimate, Refusal):
         return screen.answer(refused(estimate, problem))
 
-    def draw(view: Any) -> Any:
-        from meshwright.cli.render.estimate import draw
-
-        return draw(estimate, problem, view)
-
-    def grid() -> Any:
-        from meshwright.cli.render.estimate import grid
-
-        return grid(estimate)
-
     return screen.answer(
         Answer(
             kind="estimate",
             document=lambda: document("estimate", estimate, problem=problem),
-            draw=draw,
-            grid=grid,
+            draw=lambda view: render.estimate.draw(estimate, problem, view),
+            grid=lambda: render.estimate.grid(estimate),
             yes=estimate.verdict != "OVER" and not any(f.severity == "error" for f in estimate.findings),
         )
     )
@@ -58,13 +49,12 @@ def command(screen: Screen, **options: Any) -> int:
 
 def refused(refusal: Any, problem: Any) -> Answer:
     """The answer for a strategy that rules forbid."""
-    from meshwright.cli.render import estimate as render
     from meshwright.serialize import document
 
     return Answer(
         kind="refusal",
         document=lambda: document("refusal", refusal, problem=problem),
-        draw=lambda view: render.draw_refusal(refusal, problem),
-        grid=lambda: render.refusal_grid(refusal),
+        draw=lambda view: render.estimate.draw_refusal(refusal, problem),
+        grid=lambda: render.estimate.refusal_grid(refusal),
         yes=False,
     )

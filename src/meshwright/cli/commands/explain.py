@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from meshwright.cli import render
 from meshwright.cli.options import JOB, option, verb
 from meshwright.cli.output import Answer, Screen
 from meshwright.cli.request import problem_of
@@ -52,25 +53,19 @@ def command(screen: Screen, words: tuple[str, ...], result: str | None, **option
         problem = problem_of(screen, options)
     explanation = api.explain(subject, plan=plan, estimate=estimate, problem=problem)
 
-    def draw(view: Any) -> Any:
-        from meshwright.cli.render.explain import draw
-
-        return draw(explanation, view)
-
-    def grid() -> Any:
-        from meshwright.cli.render.explain import grid
-
-        return grid(explanation)
-
     return screen.answer(
-        Answer(kind="explain", document=lambda: document("explain", explanation), draw=draw, grid=grid)
+        Answer(
+            kind="explain",
+            document=lambda: document("explain", explanation),
+            draw=lambda view: render.explain.draw(explanation, view),
+            grid=lambda: render.explain.grid(explanation),
+        )
     )
 
 
 def _list(screen: Screen) -> int:
     """Everything that can be explained."""
     from meshwright import api
-    from meshwright.cli.render import explain as render
     from meshwright.serialize import document, to_json
 
     subjects = api.explainable()
@@ -78,8 +73,8 @@ def _list(screen: Screen) -> int:
         Answer(
             kind="explain-list",
             document=lambda: document("explain-list", {"subjects": subjects}),
-            draw=lambda view: render.draw_list(subjects, view),
-            grid=lambda: render.list_grid(subjects),
+            draw=lambda view: render.explain.draw_list(subjects, view),
+            grid=lambda: render.explain.list_grid(subjects),
             lines=lambda: [to_json(subject) for subject in subjects],
         )
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshwright.cli import render
 from meshwright.cli.options import JOB, MAX_MEMORY, MODEL_ARGUMENT, RECOMPUTE_OPS, option, partition, verb
 from meshwright.cli.output import Answer, Screen
 from meshwright.cli.request import constraints_of, problem_of
@@ -42,22 +43,12 @@ def command(screen: Screen, **options: Any) -> int:
     with screen.progress() as progress:
         plan = api.plan(problem, goal=goal, constraints=limits, top=top, progress=progress)
 
-    def draw(view: Any) -> Any:
-        from meshwright.cli.render.plan import draw
-
-        return draw(plan, view)
-
-    def grid() -> Any:
-        from meshwright.cli.render.plan import grid
-
-        return grid(plan)
-
     return screen.answer(
         Answer(
             kind="plan",
             document=lambda: document("plan", plan),
-            draw=draw,
-            grid=grid,
+            draw=lambda view: render.plan.draw(plan, view),
+            grid=lambda: render.plan.grid(plan),
             lines=lambda: [to_json(ranked) for ranked in plan.ranked],
             yes=plan.best is not None,
         )

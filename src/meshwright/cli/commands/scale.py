@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshwright.cli import render
 from meshwright.cli.options import JOB, MAX_MEMORY, MODEL_ARGUMENT, RECOMPUTE_OPS, option, partition, verb
 from meshwright.cli.output import Answer, Screen
 from meshwright.cli.request import constraints_of, problem_of
@@ -41,22 +42,12 @@ def command(screen: Screen, **options: Any) -> int:
     with screen.progress() as progress:
         scaling = api.scale(problem, counts, mode=mode, constraints=limits, progress=progress)
 
-    def draw(view: Any) -> Any:
-        from meshwright.cli.render.scale import draw
-
-        return draw(scaling, view)
-
-    def grid() -> Any:
-        from meshwright.cli.render.scale import grid
-
-        return grid(scaling.points)
-
     return screen.answer(
         Answer(
             kind="scale",
             document=lambda: document("scale", scaling),
-            draw=draw,
-            grid=grid,
+            draw=lambda view: render.scale.draw(scaling, view),
+            grid=lambda: render.scale.grid(scaling.points),
             lines=lambda: [to_json(point) for point in scaling.points],
             yes=any(point.estimate is not None for point in scaling.points),
         )

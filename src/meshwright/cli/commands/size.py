@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshwright.cli import render
 from meshwright.cli.options import JOB, MAX_MEMORY, MODEL_ARGUMENT, RECOMPUTE_OPS, option, partition, verb
 from meshwright.cli.output import Answer, Screen
 from meshwright.cli.request import constraints_of, problem_of
@@ -42,22 +43,12 @@ def command(screen: Screen, **options: Any) -> int:
             problem, deadline=deadline, budget=budget, goal=goal or "fewest", constraints=limits, progress=progress
         )
 
-    def draw(view: Any) -> Any:
-        from meshwright.cli.render.size import draw
-
-        return draw(sizing, view)
-
-    def grid() -> Any:
-        from meshwright.cli.render.size import grid
-
-        return grid(sizing)
-
     return screen.answer(
         Answer(
             kind="size",
             document=lambda: document("size", sizing),
-            draw=draw,
-            grid=grid,
+            draw=lambda view: render.size.draw(sizing, view),
+            grid=lambda: render.size.grid(sizing),
             lines=lambda: [to_json(point) for point in sizing.points],
             yes=sizing.devices is not None,
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from meshwright.cli import render
 from meshwright.cli.options import OUTPUT, option, verb
 from meshwright.cli.output import Answer, Screen, write_file
 from meshwright.errors import UsageError
@@ -52,22 +53,12 @@ def command(screen: Screen, file: str, tier: str | None, html: str | None, worst
     if html is not None:
         screen.note(say(N_("written to {path}"), path=write_file(html, found.html(current()), force=screen.force)))
 
-    def draw(view: Any) -> Any:
-        from meshwright.cli.render.validate import draw
-
-        return draw(found, view, worst=worst)
-
-    def grid() -> Any:
-        from meshwright.cli.render.validate import grid
-
-        return grid(found)
-
     return screen.answer(
         Answer(
             kind="validate",
             document=lambda: document("validate", found.document),
-            draw=draw,
-            grid=grid,
+            draw=lambda view: render.validate.draw(found, view, worst=worst),
+            grid=lambda: render.validate.grid(found),
             lines=lambda: found.lines,
             yes=found.summary.compared > 0,
         )
