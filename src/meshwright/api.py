@@ -368,7 +368,7 @@ def _fill_categories(fields: dict[str, Any], problem: Problem, assumptions: list
 def _fill_degrees(fields: dict[str, Any], problem: Problem, assumptions: list[Text]) -> None:
     devices = problem.cluster.devices
     model_ranks = fields.get("tensor", 1) * fields.get("pipeline", 1) * fields.get("context", 1)
-    if fields.get("expert", 1) > 1 and "expert_tensor" not in fields:
+    if problem.model.is_moe and "expert_tensor" not in fields:  # Megatron's default, also without expert parallelism
         fields["expert_tensor"] = fields.get("tensor", 1)
         if fields["expert_tensor"] > 1:
             assumptions.append(

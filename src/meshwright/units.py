@@ -324,8 +324,15 @@ def show_percent(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f}%"
 
 
+def plain_days(days: float) -> str:
+    """A number of days alone: a decimal, two below ten so that a near miss shows, three figures below a tenth."""
+    return f"{days:,.1f}" if days >= 10 else f"{days:,.2f}" if days >= 0.1 else figures(days)
+
+
 def show_days(days: float) -> str:
-    """Days, or hours below two days, or years above two."""
+    """Days, or hours below two days, or minutes below two hours, or years above two."""
+    if days < 2 / 24:
+        return f"{figures(days * 1440)} min"
     if days < 2:
         return f"{figures(days * 24)} h"
     if days > 730:

@@ -10,6 +10,7 @@ _ELSEWHERE = {
     "--seq": ("--seq-len", "--seq-length", "--sequence-length", "--max-seq-len", "--context-length"),
     "--gbs": ("--batch", "--batch-size", "--global-batch", "--global-batch-size", "--train-batch-size"),
     "--mbs": ("--micro-batch", "--micro-batch-size", "--local-batch-size", "--train-micro-batch-size-per-gpu"),
+    "--framework": ("--fsdp", "--megatron", "--deepspeed", "--backend"),
     "--precision": ("--dtype", "--bf16", "--fp16", "--fp8"),
     "--tp": ("--tensor", "--tensor-parallel", "--tensor-parallel-degree", "--tensor-model-parallel-size"),
     "--pp": ("--pipeline", "--pipeline-parallel", "--pipeline-parallel-degree", "--pipeline-model-parallel-size"),
@@ -19,7 +20,7 @@ _ELSEWHERE = {
     "--etp": ("--expert-tensor-parallel-size", "--expert-tensor-parallel-degree"),
     "--dp": ("--data", "--data-parallel", "--data-parallel-size", "--data-parallel-shard-degree"),
     "--hsdp": ("--data-parallel-replicate-degree", "--replicas"),
-    "--zero": ("--sharding", "--zero-stage", "--fsdp", "--use-distributed-optimizer"),
+    "--zero": ("--sharding", "--zero-stage", "--stage"),
     "--recompute": ("--recompute-granularity", "--activation-checkpointing", "--gradient-checkpointing"),
 }
 _OURS = {theirs: ours for ours, names in _ELSEWHERE.items() for theirs in names}

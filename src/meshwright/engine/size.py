@@ -18,7 +18,7 @@ from meshwright.errors import UsageError
 from meshwright.messages import N_, Text
 from meshwright.spec.estimate import Estimate
 from meshwright.spec.plan import Problem, Sizing
-from meshwright.units import show_count, show_money
+from meshwright.units import plain_days, show_count, show_money
 
 Progress = Callable[[float, str], None]
 Goal = Literal["fewest", "cheapest"]
@@ -238,11 +238,6 @@ def _least_cost(hunt: _Hunt) -> int | None:
 # ------------------------------------------------------------------------------------------------ words
 
 
-def _days(days: float) -> str:
-    """Days with a decimal, two below ten so that a near miss shows."""
-    return f"{days:,.1f}" if days >= 10 else f"{days:,.2f}"
-
-
 def _judged(hunt: _Hunt, found: Found) -> Found:
     """The count with what it comes to as its reason."""
     e = found.estimate
@@ -250,7 +245,7 @@ def _judged(hunt: _Hunt, found: Found) -> Found:
         return found
     dollars = hunt.dollars(e)
     late = hunt.deadline is not None and hunt.days(e) > hunt.deadline
-    values = {"days": _days(hunt.days(e)), "dollars": "" if dollars is None else show_money(dollars)}
+    values = {"days": plain_days(hunt.days(e)), "dollars": "" if dollars is None else show_money(dollars)}
     if late:
         text = Text(N_("{days} days: too late"), **values)
     elif hunt.budget is not None and dollars is not None and dollars > hunt.budget:
@@ -272,9 +267,9 @@ def _answer(hunt: _Hunt, devices: int, goal: Goal) -> Text:
         "devices": f"{devices:,}",
         "nodes": f"{-(-devices // hunt.problem.cluster.node_size):,}",
         "tokens": show_count(hunt.tokens),
-        "days": _days(days),
-        "low": _days(days * e.step_interval[0] / e.step_seconds),
-        "high": _days(days * e.step_interval[1] / e.step_seconds),
+        "days": plain_days(days),
+        "low": plain_days(days * e.step_interval[0] / e.step_seconds),
+        "high": plain_days(days * e.step_interval[1] / e.step_seconds),
         "cost": cost,
         "warning": _warning(hunt, devices, e),
     }
@@ -304,7 +299,7 @@ def _warning(hunt: _Hunt, devices: int, e: Estimate) -> Text:
     return Text(
         N_("; within the same budget {devices} devices take {days} days ({dollars}): give a deadline to weigh them"),
         devices=f"{quickest[0]:,}",
-        days=_days(hunt.days(quickest[1])),
+        days=plain_days(hunt.days(quickest[1])),
         dollars="" if dollars is None else show_money(dollars),
     )
 
@@ -324,7 +319,7 @@ def _impossible(hunt: _Hunt, least: int, limit: int) -> Text:
         "no count up to {limit} devices trains {tokens} tokens in {deadline} days: the fastest, {devices} devices,"
         " takes {days} days. {remedy}"
     )
-    return Text(text, deadline=f"{deadline:,.4g}", devices=f"{n:,}", days=_days(hunt.days(e)),
+    return Text(text, deadline=f"{deadline:,.4g}", devices=f"{n:,}", days=plain_days(hunt.days(e)),
                 remedy=_remedy(hunt, least, limit, deadline / hunt.days(e)), **values)  # fmt: skip
 
 
@@ -353,7 +348,7 @@ def _remedy(hunt: _Hunt, least: int, limit: int, share: float) -> Text:
     larger = _larger(hunt, least, limit)
     if larger is not None:
         dollars = hunt.dollars(larger[1])
-        values = {"devices": f"{larger[0]:,}", "days": _days(hunt.days(larger[1]))}
+        values = {"devices": f"{larger[0]:,}", "days": plain_days(hunt.days(larger[1]))}
         if hunt.budget is not None and dollars is not None and dollars > hunt.budget:
             return Text(N_("{devices} devices would be in time ({days} days), but cost {dollars}"),
                         dollars=show_money(dollars), **values)  # fmt: skip

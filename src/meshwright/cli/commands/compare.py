@@ -10,7 +10,7 @@ import click
 from meshwright.cli import render
 from meshwright.cli.options import JOB, option, verb
 from meshwright.cli.output import Answer, Screen
-from meshwright.cli.request import problem_of, sharding_of
+from meshwright.cli.request import problem_of, sharding_of, with_assumptions
 from meshwright.errors import InputError
 from meshwright.messages import N_, Text
 
@@ -43,6 +43,7 @@ def command(screen: Screen, files: tuple[str, ...], written: tuple[str, ...], to
 
     limit = api.whole(top or 3, "top", where="--top")
     problem, named = None, []
+    assumptions: list[Text] = []
     for name in files:
         result = load_result(name)
         problem = problem or result.problem
@@ -59,16 +60,17 @@ def command(screen: Screen, files: tuple[str, ...], written: tuple[str, ...], to
     if problem is None or options.get("model") or options.get("cluster"):
         problem = problem_of(screen, options)
     for words in written:
-        strategy, _ = api.strategy(problem, screen.settings, **strategy_of(words))
+        strategy, assumed = api.strategy(problem, screen.settings, **strategy_of(words))
         named.append((words, strategy))
+        assumptions += [text for text in assumed if text not in assumptions]
     comparison = api.compare(problem, named)
 
-    shared = problem
+    shared = with_assumptions(problem, tuple(assumptions))
     return screen.answer(
         Answer(
             kind="compare",
             document=lambda: document("compare", comparison, problem=shared),
-            draw=lambda view: render.compare.draw(comparison, view),
+            draw=lambda view: render.compare.draw(comparison, shared, view),
             grid=lambda: render.compare.grid(comparison),
         )
     )

@@ -10,20 +10,22 @@ from meshwright.cli.language import say, tell
 from meshwright.cli.output import Grid, View
 from meshwright.cli.render import parts
 from meshwright.messages import N_
-from meshwright.spec.plan import ComparedTerm, Comparison
+from meshwright.spec.plan import ComparedTerm, Comparison, Problem
 from meshwright.units import show, show_gib
 
 DEEPEST = 3
 
 
-def draw(comparison: Comparison, view: View) -> Iterable[Any]:
-    """Names, verdicts, summary, terms."""
+def draw(comparison: Comparison, problem: Problem, view: View) -> Iterable[Any]:
+    """Problem, names, verdicts, summary, terms, assumptions."""
+    yield parts.line(parts.problem_line(problem), "bold")
     yield parts.line(tell(comparison.summary), "bold")
     for index, (name, estimate) in enumerate(zip(comparison.names, comparison.estimates, strict=True)):
         yield parts.line(f"{chr(65 + index % 26)}  {name}: {parts.strategy_words(estimate.strategy)}")
         yield parts.line(parts.verdict(estimate).plain, parts.VERDICT_STYLE[estimate.verdict], indent=3)
     yield parts.heading(say(N_("Term by term; differences are against A")))
     yield parts.grid_table(grid(comparison, shallow=True), view)
+    yield from parts.assumptions_part(problem.assumptions)
 
 
 def grid(comparison: Comparison, *, shallow: bool = False) -> Grid:

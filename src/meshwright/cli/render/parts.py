@@ -16,7 +16,7 @@ from meshwright.cli.output import Grid, View
 from meshwright.messages import N_, Text
 from meshwright.spec import Estimate, Finding, Strategy, Term
 from meshwright.spec.plan import Problem
-from meshwright.units import show_bytes, show_count, show_gib, show_percent, show_seconds
+from meshwright.units import show_bytes, show_count, show_days, show_gib, show_percent, show_seconds
 
 VERDICT_STYLE = {"FITS": "bold green", "TIGHT": "bold yellow", "OVER": "bold red"}
 SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "advice": "cyan", "info": "dim"}
@@ -248,9 +248,9 @@ def speed_lines(estimate: Estimate, problem: Problem) -> list[str]:
     if estimate.days is not None and problem.job.tokens:
         lines.append(
             say(
-                N_("{tokens} tokens take {days} days without failures"),
+                N_("{tokens} tokens take {time} without failures"),
                 tokens=show_count(problem.job.tokens),
-                days=f"{estimate.days:,.1f}",
+                time=show_days(estimate.days),
             )
         )
     return lines

@@ -16,8 +16,8 @@ from meshwright.spec.plan import Plan, Ranked
 from meshwright.units import show_gib, show_percent, show_seconds
 
 _DEGREES = (
-    ("tp", "tensor"), ("pp", "pipeline"), ("vp", "virtual"), ("cp", "context"), ("ep", "expert"), ("dp", "data"),
-    ("mbs", "micro_batch"),
+    ("tp", "tensor"), ("pp", "pipeline"), ("vp", "virtual"), ("cp", "context"), ("ep", "expert"),
+    ("etp", "expert_tensor"), ("dp", "data"), ("mbs", "micro_batch"),
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from meshwright.cli.output import Grid, View
 from meshwright.cli.render import chart, parts
 from meshwright.messages import N_
 from meshwright.spec.plan import Sizing
-from meshwright.units import show_count, show_money, show_percent, show_seconds
+from meshwright.units import plain_days, show_count, show_money, show_percent, show_seconds
 
 
 def draw(sizing: Sizing, view: View) -> Iterable[Any]:
@@ -45,7 +45,7 @@ def _chart(sizing: Sizing, view: View) -> Iterable[Any]:
     first_x, first_d = values[0]
     ideal = [(x, first_d * first_x / x) for x, _ in values]
     lowest, highest = min(d for _, d in (*values, *ideal)), max(d for _, d in (*values, *ideal))
-    shown = [(values[0][1], f"{values[0][1]:,.1f}"), (values[-1][1], f"{values[-1][1]:,.1f}")]
+    shown = [(values[0][1], plain_days(values[0][1])), (values[-1][1], plain_days(values[-1][1]))]
     x = chart.Axis([(n, f"{int(n):,}") for n, _ in values], values[0][0], values[-1][0])
     y = chart.Axis(shown, lowest, highest)
     yield parts.heading(say(N_("Days (●; · if every device counted fully; ┆ the answer)")))
@@ -80,7 +80,7 @@ def grid(sizing: Sizing) -> Grid:
         dollars = None if point.dollars_per_token is None or not tokens else point.dollars_per_token * tokens
         raw.append((point.devices, days, dollars, estimate.step_seconds, estimate.tokens_per_second, estimate.mfu,
                     estimate.strategy.short))  # fmt: skip
-        rows.append((f"{point.devices:,}", "-" if days is None else f"{days:,.1f}",
+        rows.append((f"{point.devices:,}", "-" if days is None else plain_days(days),
                      "-" if dollars is None else show_money(dollars), show_seconds(estimate.step_seconds),
                      show_count(round(estimate.tokens_per_second)), show_percent(estimate.mfu),
                      estimate.strategy.short))  # fmt: skip

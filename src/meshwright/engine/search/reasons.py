@@ -144,6 +144,15 @@ def _compared(columns: Columns, fits: Mask, mine: Mask, best: Ranked) -> tuple[f
     return None, None, ""
 
 
+def _difference(slower: float) -> Text:
+    """How far off the winner's step time; a faster one lost a near tie to a simpler strategy, or takes more memory."""
+    if slower >= 0:
+        return Text(N_("{slower} slower"), slower=percent(slower, 1))
+    if -slower <= SAME:
+        return Text(N_("{faster} faster, a near tie that the simpler one wins"), faster=percent(-slower, 1))
+    return Text(N_("{faster} faster, with more memory"), faster=percent(-slower, 1))
+
+
 def _framework(columns: Columns, index: Any) -> str:
     return str(columns.groups[int(columns.group[index])].like.framework)
 
@@ -159,7 +168,7 @@ def _degree_reasons(columns: Columns, fits: Mask, best: Ranked, name: str, label
     for other in neighbours:
         slower, over, _ = _compared(columns, fits, column == other, best)
         if slower is not None:
-            parts.append(Text(N_("{degree}: {slower} slower"), degree=other, slower=percent(slower, 1)))
+            parts.append(Text(N_("{degree}: {difference}"), degree=other, difference=_difference(slower)))
         elif over is not None:
             text = N_("{degree}: does not fit (over by {gib} GiB or within the stated error)")
             parts.append(Text(text, degree=other, gib=gib(over)))
@@ -183,8 +192,8 @@ def _category_reasons(
         named = other if framework in (other, best.strategy.framework) else f"{other} ({framework})"
         values = {"name": Label(name), "value": value, "other": named}
         if slower is not None:
-            text = N_("{name} {value}: the best with {other} is {slower} slower")
-            out.append(Text(text, slower=percent(slower, 1), **values))
+            text = N_("{name} {value}: the best with {other} is {difference}")
+            out.append(Text(text, difference=_difference(slower), **values))
         elif over is not None:
             text = N_("{name} {value}: nothing with {other} fits (closest: {gib} GiB over)")
             out.append(Text(text, gib=gib(over), **values))
@@ -231,7 +240,12 @@ def what_next(problem: Problem, best: Ranked | None, misses: tuple[NearMiss, ...
     e, s = best.estimate, best.strategy
     out = [t for t in (_other_precision(problem, s, e), _larger_batch(problem, s, e)) if t is not None]
     out.append(Text(N_("see where more devices stop paying: meshwright scale")))
-    out.append(Text(N_("open a number: meshwright explain {term} --plan plan.json"), term=e.bound_by))
+    out.append(
+        Text(
+            N_("open a number: add --json -o plan.json, then meshwright explain {term} --plan plan.json"),
+            term=e.bound_by,
+        )
+    )
     return tuple(out)
 
 
