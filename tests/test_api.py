@@ -226,3 +226,13 @@ def test_size_needs_a_length_and_a_limit(problem: Problem) -> None:
         api.size(problem, deadline="30d")
     with pytest.raises(UsageError, match="deadline"):
         api.size(problem, tokens="1T")
+
+
+def test_a_ranked_strategy_written_out_without_its_expert_tensor_is_megatrons_default() -> None:
+    """Megatron: expert-tensor-parallel-size is tensor-model-parallel-size unless given, whatever the expert degree."""
+    moe = api.problem(model="mixtral-8x7b", cluster="h100-sxm:64", seq_len=4096, global_batch=256)
+    strategy, assumed = api.strategy(moe, None, tensor=2, pipeline=4, framework="megatron")
+    assert (strategy.expert_tensor, strategy.expert) == (2, 1)
+    assert "expert tensor 2" in sentences(assumed)
+    alone, _ = api.strategy(moe, None, tensor=2, pipeline=4, expert_tensor=1, framework="megatron")
+    assert strategy.short != alone.short

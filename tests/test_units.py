@@ -140,3 +140,11 @@ def test_catalogue_units_agree_with_the_parser():
         if dimension in parsers:
             number = random.randint(1, 900)
             assert parsers[dimension](f"{number} {unit}") == pytest.approx(number * factor, rel=1e-12), unit
+
+
+@pytest.mark.parametrize(
+    ("days", "shown", "plain"),
+    [(0.0157, "22.6 min", "0.0157"), (0.5, "12.0 h", "0.50"), (18.44, "18.4 d", "18.4"), (1000.0, "2.74 a", "1,000.0")],
+)
+def test_lengths_of_a_run_are_never_zero(days: float, shown: str, plain: str) -> None:
+    assert (units.show_days(days), units.plain_days(days)) == (shown, plain)

@@ -488,7 +488,7 @@ def scale(
 
     limits = constraints if constraints is not None else _no_constraints()
     counts = tuple(sorted({whole(n, "devices", where="--devices") for n in devices})) or None
-    return run(problem, counts, mode=_goal(mode, SCALE_MODES), constraints=limits, progress=progress)
+    return run(problem, counts, mode=_goal(mode, SCALE_MODES, "--mode"), constraints=limits, progress=progress)
 
 
 def size(
@@ -600,11 +600,11 @@ def _no_constraints() -> Constraints:
     return Constraints()
 
 
-def _goal(value: str, legal: tuple[str, ...]) -> Any:
+def _goal(value: str, legal: tuple[str, ...], where: str = "--goal") -> Any:
     if value not in legal:
         raise InputError(
-            Text(N_("'{value}' is not a goal that is known here"), value=str(value)[:60]),
-            where="--goal",
+            Text(N_("'{value}' is not known here"), value=str(value)[:60]),
+            where=where,
             fix=Text(N_("choose one of {names}"), names=", ".join(legal)),
         )
     return value

@@ -19,3 +19,12 @@ from meshwright.cli.render.compare import _delta
 )
 def test_a_difference(first: float | None, value: float, unit: str, said: str) -> None:
     assert _delta(first, value, unit) == said
+
+
+def test_what_was_assumed_for_a_comparison_is_said(run) -> None:
+    result = run(
+        "compare", "--model", "llama-3.1-70b", "--cluster", "h100-sxm:64", "--with", "tp8 pp2", "--with", "tp4 pp4"
+    )
+    assert "sequences a step" in result.stdout.splitlines()[0] + result.stdout.splitlines()[1]
+    assert "Assumed" in result.stdout
+    assert "recompute none, because none was given" in " ".join(result.stdout.split())

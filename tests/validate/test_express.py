@@ -119,6 +119,8 @@ SKIPS: list[tuple[dict[str, Any], str]] = [
     ({"accelerator": "/etc/passwd"}, "no accelerator is called '/etc/passwd'"),
     ({"accelerator": "abacus-9"}, "no accelerator is called 'abacus-9'"),
     ({"n_layers": "100000000"}, "n_layers = 1e+08 is outside what makes sense here: from 1 to 4096"),
+    ({"gated_mlp": "2"}, "gated_mlp = 2 is outside what makes sense here: from 0 to 1"),
+    ({"seq_parallel": "1e30"}, "seq_parallel = 1e+30 is outside what makes sense here: from 0 to 1"),
     ({"tp": "7"}, "the degrees of the mesh do not multiply to 64 devices"),
     ({"dp": "3"}, "the degrees of the mesh do not multiply to 64 devices"),
     ({"vpp": "99"}, "792 pipeline stages of 96 layers"),

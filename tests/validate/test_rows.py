@@ -47,7 +47,7 @@ def test_a_cell_that_is_no_count_is_remembered(cell: str) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "lacks columns"),
+        (b"", "is empty"),
         (b"a,b,c\n1,2,3\n", "lacks columns"),
         (table(), "no rows"),
         (b"\xff\x00\xff", "UTF-8"),

@@ -87,3 +87,10 @@ def test_one_source_alone_has_no_guess() -> None:
 @pytest.mark.parametrize(("devices", "name"), [(1, "1-8"), (8, "1-8"), (9, "9-64"), (512, "65-512"), (8192, ">4096")])
 def test_scales(devices: int, name: str) -> None:
     assert scale_of(devices) == name
+
+
+def test_what_rows_leave_out_and_what_could_not_be_read_is_counted() -> None:
+    rows = (changed(gated_mlp="", vocab=""), changed(vocab=""), changed(peak_mem_gb="-1", step_time_s="soon"))
+    summary = validate(table(*rows)).summary
+    assert (summary.compared, summary.as_usual) == (3, {"gated_mlp": 1, "vocab": 2})
+    assert summary.passed_over == {"peak_mem_gb": 1, "step_time_s": 1}

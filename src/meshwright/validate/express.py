@@ -44,7 +44,9 @@ _LIMITS: dict[str, tuple[int, int]] = {
     "ffn_hidden": (1, 2**22), "vocab": (1, 2**24), "seq_len": (1, 2**27), "n_experts": (0, 2**14), "top_k": (1, 2**10),
     "moe_ffn_hidden": (1, 2**22), "shared_experts": (0, 2**10), "dense_layers": (0, 4096), "gpus_per_node": (1, 1024),
     "n_gpus": (1, MAX_DEVICES), "tp": (1, 2**14), "pp": (1, 4096), "vpp": (1, 4096), "cp": (1, 2**14), "ep": (1, 2**14),
-    "etp": (1, 2**14), "dp": (1, MAX_DEVICES), "micro_batch": (1, 2**16), "global_batch": (1, 10**8), "year": (1, 9999),
+    "etp": (1, 2**14),
+    "gated_mlp": (0, 1), "seq_parallel": (0, 1), "dp": (1, MAX_DEVICES),
+    "micro_batch": (1, 2**16), "global_batch": (1, 10**8), "year": (1, 9999),
 }  # fmt: skip
 _PADDED_GPT2_VOCAB = 50304
 
@@ -57,6 +59,8 @@ def express(run: MeasuredRun) -> Expressed:
         if column in _BESIDE:
             continue
         raise Skipped(Text(N_("column {column} holds '{value}', which is no number"), column=column, value=value))
+    for name in _FLAGS:
+        count(run, name, 0)
     device = accelerator(run.accelerator) if run.accelerator else None
     if device is None:
         raise Skipped(Text(N_("{column} is not stated"), column="accelerator"))
@@ -78,6 +82,8 @@ def express(run: MeasuredRun) -> Expressed:
 
 
 _BESIDE = ("params_b", "year", "step_time_s", "peak_mem_gb")  # columns that a prediction of the rate can do without
+_FLAGS = ("gated_mlp", "seq_parallel")  # 1 or 0
+_USUAL = ("ffn_hidden", "gated_mlp", "vocab", "n_kv_heads", "precision")  # columns with a usual value
 _UNTRUSTED = {
     "C": N_("tier {tier}: the row contradicts itself"),
     "L": N_("tier {tier}: low-rank or quantised fine-tuning is not modelled"),
@@ -112,13 +118,30 @@ _BEYOND_COLUMNS = re.compile(
 
 def model_of(run: MeasuredRun) -> ModelSpec:
     """The architecture a row states; where it cannot say all of it, the catalogue's model of exactly that name."""
+    beyond = _beyond_columns(run)
+    return _from_columns(run) if beyond is None else _from_catalogue(run, beyond)
+
+
+def _beyond_columns(run: MeasuredRun) -> Text | None:
+    """Why the columns do not tell the architecture; None where they do."""
     if found := _BEYOND_COLUMNS.search(run.other_arch):
         what = run.other_arch[found.start() :][:40]
-        return _from_catalogue(run, Text(N_("the columns cannot describe the architecture: {what}"), what=what))
+        return Text(N_("the columns cannot describe the architecture: {what}"), what=what)
     for name in ("n_layers", "hidden", "n_heads"):
         if getattr(run, name) is None:
-            return _from_catalogue(run, Text(N_("{column} is not stated"), column=name))
-    return _from_columns(run)
+            return Text(N_("{column} is not stated"), column=name)
+    return None
+
+
+def taken_as_usual(run: MeasuredRun) -> tuple[str, ...]:
+    """Columns of an expressed row that say nothing and for which the usual was taken.
+
+    The usual: an MLP with a gate, four times as wide as the hidden size; GPT-2's vocabulary, padded; as many KV heads
+    as heads; bf16.
+    """
+    told = _beyond_columns(run) is not None  # by the catalogue
+    empty = [name for name in _USUAL if getattr(run, name) in (None, "") and not (told and name != "precision")]
+    return tuple(name for name in empty if not (name == "n_kv_heads" and "MLA" in run.other_arch))
 
 
 def _from_catalogue(run: MeasuredRun, reason: Text) -> ModelSpec:

@@ -101,7 +101,13 @@ def read_runs(content: str | bytes, *, where: str) -> tuple[MeasuredRun, ...]:
         ) from None
     finally:
         csv.field_size_limit(before)
-    heads = [head.strip().lower() for head in lines[0]] if lines else []
+    if not lines:
+        raise InputError(
+            Text(N_("the file is empty")),
+            where=where,
+            fix=Text(N_("name the columns in the first line: {names}"), names=", ".join(COLUMNS)),
+        )
+    heads = [head.strip().lower() for head in lines[0]]
     if absent := [name for name in NEEDED if name not in heads]:
         raise InputError(
             Text(N_("the first line lacks columns of a table of measured runs: {names}"), names=", ".join(absent)),

@@ -12,6 +12,7 @@ import numpy as np
 
 from meshwright.messages import N_, Text
 from meshwright.validate.compare import Compared, memory_reading
+from meshwright.validate.express import taken_as_usual
 
 FACTORS: Mapping[str, str] = {
     "accelerator": N_("accelerator"),
@@ -63,6 +64,8 @@ class Summary:
     groups: tuple[Group, ...]  # every value of every factor, the largest first
     reasons: tuple[tuple[Text, int], ...]  # why runs were skipped, the most frequent first
     assumed_recompute: Mapping[str, int]  # what was taken where the row does not state it
+    as_usual: Mapping[str, int]  # rows that leave a column empty for which the usual was taken, by column
+    passed_over: Mapping[str, int]  # rows with a cell that is no number and that no prediction needs, by column
 
     def of(self, factor: str) -> tuple[Group, ...]:
         """Groups of one factor."""
@@ -111,6 +114,8 @@ def summarise(compared: Sequence[Compared]) -> Summary:
         groups=tuple(_group(factor, value, done, guesses, rows) for (factor, value), rows in ranked),
         reasons=tuple((texts[reason], n) for reason, n in reasons.most_common()),
         assumed_recompute=dict(Counter(c.assumed_recompute for c in done if c.assumed_recompute)),
+        as_usual=dict(Counter(name for c in done for name in taken_as_usual(c.run))),
+        passed_over=dict(Counter(name for c in done for name, _ in c.run.malformed)),
     )
 
 
@@ -242,6 +247,8 @@ def as_summary(summary: Summary) -> dict[str, Any]:
         "groups": groups,
         "skipped_reasons": {str(reason): n for reason, n in summary.reasons},
         "assumed_recompute": dict(summary.assumed_recompute),
+        "as_usual": dict(summary.as_usual),
+        "passed_over": dict(summary.passed_over),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from meshwright.cli.language import say, tell
@@ -56,13 +56,23 @@ def headline(summary: Any) -> Iterable[Any]:
     if memory is not None:
         text = N_("peak memory of {n} rows: median error {median}, mean {mean}, bias {bias}, 90 % within {p90}")
         yield parts.line(say(text, n=memory.n, **_figures(memory)))
+    if summary.as_usual:
+        text = N_("not stated, so the usual was taken, in rows: {columns}")
+        yield parts.line(say(text, columns=_counts(summary.as_usual)), "dim")
+    if summary.passed_over:
+        text = N_("cells that are no number were passed over, in rows: {columns}")
+        yield parts.line(say(text, columns=_counts(summary.passed_over)), "yellow")
     if summary.assumed_recompute:
-        taken = ", ".join(f"{name} {n}" for name, n in sorted(summary.assumed_recompute.items()))
+        taken = _counts(summary.assumed_recompute)
         text = N_(
             "recompute not stated: the choice that suits the memory best was taken ({taken}); intervals span all"
             " choices"
         )
         yield parts.line(say(text, taken=taken), "dim")
+
+
+def _counts(rows: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {n}" for name, n in sorted(rows.items()))
 
 
 def _figures(found: Any) -> dict[str, str]:
