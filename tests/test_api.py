@@ -228,11 +228,19 @@ def test_size_needs_a_length_and_a_limit(problem: Problem) -> None:
         api.size(problem, tokens="1T")
 
 
-def test_a_ranked_strategy_written_out_without_its_expert_tensor_is_megatrons_default() -> None:
+def test_the_rows_of_a_plan_written_out_give_their_estimates() -> None:
     """Megatron: expert-tensor-parallel-size is tensor-model-parallel-size unless given, whatever the expert degree."""
     moe = api.problem(model="mixtral-8x7b", cluster="h100-sxm:64", seq_len=4096, global_batch=256)
     strategy, assumed = api.strategy(moe, None, tensor=2, pipeline=4, framework="megatron")
     assert (strategy.expert_tensor, strategy.expert) == (2, 1)
     assert "expert tensor 2" in sentences(assumed)
-    alone, _ = api.strategy(moe, None, tensor=2, pipeline=4, expert_tensor=1, framework="megatron")
-    assert strategy.short != alone.short
+    names = ("framework", "tensor", "pipeline", "virtual", "context", "expert", "micro_batch", "sharding", "recompute")
+    ranked = api.plan(moe).ranked
+    assert any(r.strategy.tensor > 1 and r.strategy.expert == 1 for r in ranked)
+    for row in ranked:
+        given = {name: getattr(row.strategy, name) for name in (*names, "recompute_ops")}
+        if row.strategy.expert > 1:
+            given["expert_tensor"] = row.strategy.expert_tensor
+        again = api.estimate(moe, api.strategy(moe, **given)[0])
+        assert not isinstance(again, Refusal)
+        assert (again.step_seconds, again.peak_bytes) == (row.estimate.step_seconds, row.estimate.peak_bytes)

@@ -157,7 +157,7 @@ def _verdict(found: list[Found], knee: Found | None, beyond: Found | None) -> tu
     return binds, Text(
         N_(
             "beyond {knee} devices, doubling buys only {gain} more tokens/s: at {beyond} devices {term} takes {share}"
-            " of the step more than if it scaled perfectly. More devices are not the answer; {lever}"
+            " of the step more than if it had scaled perfectly from {knee}. More devices are not the answer; {lever}"
         ),
         knee=f"{knee.devices:,}",
         gain=f"{_gain(knee, beyond) - 1:.0%}",

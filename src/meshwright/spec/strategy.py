@@ -70,7 +70,7 @@ class Strategy:
             parts.append(f"cp{self.context}")
         if self.expert != 1:
             parts.append(f"ep{self.expert}")
-        if self.expert_tensor != (1 if self.expert == 1 else self.tensor):
+        if self.expert_tensor != self.tensor and self.expert != 1:
             parts.append(f"etp{self.expert_tensor}")
         parts.append(f"dp{self.data}")
         if self.virtual != 1:

@@ -94,7 +94,7 @@ def _columns(plan: Plan) -> list[tuple[str, Callable[[Ranked], str], bool]]:
     if len({r.strategy.framework for r in plan.ranked}) > 1:
         columns.append((say(N_("framework")), lambda r: str(r.strategy.framework), True))
     for head, name in _DEGREES:
-        if any(int(getattr(r.strategy, name)) > 1 for r in plan.ranked):
+        if any(_says(r.strategy, name) for r in plan.ranked):
             columns.append((head, degree(name), False))
     columns.append((say(N_("sharding")), lambda r: _sharding(r.strategy), True))
     columns.append((say(N_("recompute")), lambda r: str(r.strategy.recompute), True))
@@ -104,6 +104,13 @@ def _columns(plan: Plan) -> list[tuple[str, Callable[[Ranked], str], bool]]:
     columns.append(("MFU", lambda r: show_percent(r.estimate.mfu), False))
     columns.append((say(N_("peak")), lambda r: show_gib(r.estimate.peak_bytes), False))
     return columns
+
+
+def _says(strategy: Any, name: str) -> bool:
+    """Whether a degree of a strategy is worth a column: more than 1; of TP inside experts, another than outside."""
+    if name == "expert_tensor":
+        return bool(strategy.expert > 1 and strategy.expert_tensor != strategy.tensor)
+    return int(getattr(strategy, name)) > 1
 
 
 def _sharding(strategy: Any) -> str:
