@@ -34,7 +34,7 @@ def step(
     arguments: dict[str, Any] = {
         "micro_batches": 8, "pipeline": pipeline, "virtual": 1, "schedule": "1f1b", "stages": classes,
         "times": times or [StageTime(1.0, 2.0)] * len(classes), "traffic": [traffic] * len(classes), "send": 0.0,
-        "optimizer": 0.0, "host_micro_batch": 0.0, "software": STACK, "overlap_reduce": True, "overlap_gather": True,
+        "optimizer": 0.0, "waits": [StageTime(0.0, 0.0)] * len(classes), "software": STACK, "overlap_reduce": True, "overlap_gather": True,
         "contention": 0.0, "data_time": 0.0,
     }  # fmt: skip
     return assemble(**{**arguments, **changes})
@@ -42,7 +42,9 @@ def step(
 
 def test_plain_data_parallel_step() -> None:
     assert step().total == 8 * 3.0
-    assert step(optimizer=0.5, data_time=0.25, host_micro_batch=0.1).total == pytest.approx(24 + 0.5 + 0.25 + 0.8)
+    assert step(optimizer=0.5, data_time=0.25, waits=[StageTime(0.04, 0.06)]).total == pytest.approx(
+        24 + 0.5 + 0.25 + 0.8
+    )
 
 
 def test_uneven_pipeline_runs_at_the_pace_of_its_slowest_stage() -> None:

@@ -37,7 +37,10 @@ def test_shape_follows_software_and_precision() -> None:
     assert not shape_of(s, replace(strategy, sequence_parallel=False)).sequence_parallel
     assert shape_of(s, strategy).element == 2 and shape_of(s, replace(strategy, precision="fp32")).element == 4
     low = shape_of(s, replace(strategy, precision="fp8"))
-    assert 1 < low.dispatch_element < 1.1  # one byte and a scale per 128 values (DeepSeek-V3)
+    assert low.dispatch_element == 2  # Megatron dispatches bf16 tokens under fp8 recipes too
+    sparing = s._replace(software=replace(s.software, dispatch_bytes=1))
+    assert 1 < shape_of(sparing, replace(strategy, precision="fp8")).dispatch_element < 1.1  # DeepSeek-V3: with scales
+    assert shape_of(s, replace(strategy, dispatcher="alltoall")).dispatcher == "alltoall" != s.software.dispatcher
     old, _ = parts(strategy, job=replace(JOB, software="megatron-2022"))
     assert not shape_of(old, strategy).fused_attention and shape_of(s, strategy).fused_attention
 

@@ -129,6 +129,7 @@ def _accelerator(raw: Mapping[str, Any]) -> Accelerator:
         scale_up_domain=values["scale_up_domain"],
         host_bandwidth=values["host_bandwidth"],
         power_watts=values.get("power"),
+        host_launch=values.get("host_launch"),
         torus=_torus(raw),
         assumed=(*_assumed(raw), *assumed),
         notes=tuple(raw.get("notes", ())),

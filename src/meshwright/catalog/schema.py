@@ -87,6 +87,7 @@ KINDS: Mapping[str, Kind] = {
             "scale_up_domain": _value("one", 1, 1_000_000, whole=True),
             "host_bandwidth": _value("bandwidth", 1e8, 5e12),
             "power": _value("watts", 5, 20_000, required=False),
+            "host_launch": _value("seconds", 1e-7, 1e-3, required=False),
         },
         {
             "peak_flops": {d: _value("flops", 1e11, 1e18, required=False) for d in DTYPES},

@@ -23,9 +23,15 @@ class BlockCost(NamedTuple):
     forward_comm: dict[str, Any]  # exposed, by group
     backward_comm: dict[str, Any]  # exposed, by group, recomputed collectives included
     hidden_comm: Any  # communication that runs behind compute
-    host: Any  # launch-bound excess
+    host_forward: Any  # the device waits for launches
+    host_backward: Any
     flops: Any = 0.0  # forward arithmetic on one rank
     recompute_flops: Any = 0.0
+
+    @property
+    def host(self) -> Any:
+        """Seconds in which the device waits for launches, both passes."""
+        return self.host_forward + self.host_backward
 
     @property
     def forward(self) -> Any:
@@ -68,6 +74,30 @@ class Overlap(NamedTuple):
 _TENSOR_CHUNKS = 4
 
 
+class Host(NamedTuple):
+    """What the host pays to launch kernels. A CUDA graph replays its part of an iteration without the host."""
+
+    launch: float  # seconds per kernel
+    per_operator: float = 1.0  # kernels of one operator of the walk
+    per_moe: float = 1.0  # the same in an expert layer: routing, permutation, counts that the host waits for
+    per_expert: float = 0.0  # kernels of one local expert's product; 0: one kernel takes all experts
+    per_low_expert: float = 0.0  # the same under an fp8 or fp4 recipe, quantisation included
+    graphs: str = "none"  # none, partial (everything but the experts), full
+
+    def kernels(self, walk: Walk) -> Any:
+        """Launches of the forward pass of `walk`."""
+        if self.graphs == "full":
+            return 0.0
+        total: Any = 0.0
+        for op in walk.operators:
+            experts = op.kind == "grouped_matmul"
+            if experts and self.per_expert:
+                total = total + op.batch * (self.per_low_expert if op.low_precision else self.per_expert)
+            if self.graphs == "none" or experts:
+                total = total + (self.per_moe if op.part == "moe" else self.per_operator)
+        return total
+
+
 class TimedWalk(NamedTuple):
     """A walk with its seconds, before recomputation and overlap are decided."""
 
@@ -92,10 +122,10 @@ def block_cost(
     walk: Walk, r: Rates, collective_time: CollectiveTime, recompute: Recompute, overlap: Overlap
 ) -> BlockCost:
     """Cost of a walk under one recompute mode; `full` repeats the forward pass with its communication."""
-    return cost_of(time_walk(walk, r, collective_time), r.host_launch, recompute, overlap)
+    return cost_of(time_walk(walk, r, collective_time), Host(r.host_launch), recompute, overlap)
 
 
-def cost_of(timed: TimedWalk, host_launch: float, recompute: Recompute, overlap: Overlap) -> BlockCost:
+def cost_of(timed: TimedWalk, launches: Host, recompute: Recompute, overlap: Overlap) -> BlockCost:
     """Cost of a timed walk under one recompute mode and overlap."""
     forward: dict[str, Any] = {}
     backward: dict[str, Any] = {}
@@ -124,10 +154,10 @@ def cost_of(timed: TimedWalk, host_launch: float, recompute: Recompute, overlap:
         repeat = recompute.share("matmul", c.recompute_group) if repeats and c.phase == "forward" else 0.0
         if repeat:
             comm_b[group] = comm_b.get(group, 0.0) + repeat * exposed
-    kernels = len(timed.walk.operators)
-    host = maximum(kernels * host_launch - cover["forward"][1] - sum(comm_f.values()), 0.0)
-    host = host + maximum(2 * kernels * host_launch - cover["backward"][1] - sum(comm_b.values()), 0.0)
-    return BlockCost(forward, backward, again, comm_f, comm_b, hidden, host, flops, flops_again)
+    issue = launches.kernels(timed.walk) * launches.launch
+    idle_f = maximum(issue - cover["forward"][1] - sum(comm_f.values()), 0.0)
+    idle_b = maximum(2 * issue - cover["backward"][1] - sum(comm_b.values()), 0.0)
+    return BlockCost(forward, backward, again, comm_f, comm_b, hidden, idle_f, idle_b, flops, flops_again)
 
 
 def _exposed(c: Collective, seconds: Any, parts: dict[str, Any], whole: Any, overlap: Overlap) -> Any:

@@ -25,7 +25,7 @@ from meshwright.formulas.torus import torus_all_gather, torus_all_reduce, torus_
 from meshwright.spec.cluster import Cluster
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "p2p")
-KERNELS = ("deepep", "nccl")
+KERNELS = ("deepep", "alltoall")
 INTERACTIVE_LIMIT = 16384  # curves kept per cluster
 
 
@@ -383,11 +383,11 @@ def expert_all_to_all_time(
 ) -> Any:
     """Seconds of one dispatch (or combine) of `tokens` tokens per rank over the expert group.
 
-    `kernel`: "deepep" sends a token once per node and fans it out inside; "nccl" sends one copy per expert through
+    `kernel`: "deepep" sends a token once per node and fans it out inside; "alltoall" sends one copy per expert through
     a plain all-to-all; any other expert kernel of the fits folder by its id. `max_nodes`: node-limited routing.
     """
     ranks, local, domains = group.ranks, group.local, group.domains
-    if kernel == "nccl" or network.cluster.torus:
+    if kernel == "alltoall" or network.cluster.torus:
         payload = dispatch_bytes(tokens, top_k, hidden, bytes_per_element)
         return collective_time(network, group, "all_to_all", payload)
     fit = expert_kernel(kernel)
@@ -414,5 +414,5 @@ def expert_kernel(kernel: str) -> ExpertKernelFit:
     """The constants of a dispatch/combine kernel."""
     kernels = load_fits().expert_kernels
     if kernel not in kernels:
-        raise UnknownNameError("expert kernel", kernel, (*kernels, "nccl"))
+        raise UnknownNameError("expert kernel", kernel, (*kernels, "alltoall"))
     return kernels[kernel]

@@ -9,6 +9,7 @@ from meshwright.engine.kernels import LOW_PRECISION, PLAIN_DTYPE, dense_peak
 from meshwright.engine.memory import stage_memory, stage_tree, stated_error, verdict
 from meshwright.engine.placement import place
 from meshwright.engine.stages import StageClass
+from meshwright.engine.step import Step
 from meshwright.engine.timetree import time_tree
 from meshwright.engine.timing import Blocks, Setting, blocks_once, layout_of, send_time, setting, stages_of, step_of
 from meshwright.engine.uncertainty import step_interval
@@ -83,14 +84,32 @@ def _every_stage(
     return tuple(memories)
 
 
-def _time(
+def step_seconds(problem: Problem, strategy: Strategy) -> float:
+    """Seconds of one step of a legal strategy, without memory, findings and terms: what a calibration asks for."""
+    s = setting(problem.model, problem.cluster, problem.job, strategy.framework, strategy.precision)
+    groups = place(problem.cluster, strategy)
+    blocks = blocks_once(s, strategy, groups)
+    micro_batches = problem.job.global_batch // (strategy.data * strategy.micro_batch)
+    return float(_step(s, strategy, stages_of(problem.model, strategy), blocks, groups, micro_batches).total)
+
+
+def _step(
     s: Setting, strategy: Strategy, stages: tuple[StageClass, ...], blocks: Blocks, groups: dict[str, Any], m: int
-) -> tuple[Term, StageClass]:
-    kinds = [(c.forward, c.backward, c.host) for c in blocks.kinds]
+) -> Step:
+    kinds = [(c.forward, c.backward, c.host_forward, c.host_backward) for c in blocks.kinds]
     head = (blocks.head.forward, blocks.head.backward)
     embedding = (blocks.embedding.forward, blocks.embedding.backward)
     layouts = [layout_of(s, strategy, stage, groups) for stage in stages]
-    step = step_of(s, strategy, m, kinds, head, embedding, layouts, send_time(s, strategy, groups))
+    return step_of(s, strategy, m, kinds, head, embedding, layouts, send_time(s, strategy, groups))
+
+
+def _time(
+    s: Setting, strategy: Strategy, stages: tuple[StageClass, ...], blocks: Blocks, groups: dict[str, Any], m: int
+) -> tuple[Term, StageClass]:
+    step = _step(s, strategy, stages, blocks, groups, m)
+    kinds = [(c.forward, c.backward, c.host_forward, c.host_backward) for c in blocks.kinds]
+    head = (blocks.head.forward, blocks.head.backward)
+    embedding = (blocks.embedding.forward, blocks.embedding.backward)
     mtp_kind = s.model.pattern[-1]
     critical = max(stages, key=lambda x: _stage_seconds(x, kinds, head, embedding, mtp_kind))
     ends = (blocks.head, blocks.embedding)

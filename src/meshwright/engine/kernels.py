@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-from meshwright.catalog.constants import constants, names
+from meshwright.catalog.constants import constants, names, remembers_constants
 from meshwright.engine.operators import Operator
-from meshwright.formulas.numeric import minimum
+from meshwright.formulas.numeric import minimum, where
 from meshwright.formulas.roofline import matmul_flops, matmul_time, roofline_time, wave_utilisation
 from meshwright.spec.cluster import Accelerator
 
@@ -27,20 +27,28 @@ class Rates:
     attention_backward: float
     scan: float
     memory: float
+    permute_memory: float
+    loss_memory: float
     units: int
     tile_m: float
     tile_n: float
     k_ramp: float
     weight_gradient: float
-    grouped: float
+    grouped_ramp: float  # rows of one expert at which a grouped product runs at half a plain one's rate
     grouped_weight_gradient: float
+    attention_wide_forward: float
+    attention_wide_backward: float
+    attention_width: float  # head width at which the exponentials take as long as the products
     ring_loss: float  # share of the attention rate lost to a long ring
     forward_waves: float
     backward_waves: float
+    partly_aligned: float  # share of the rate where an operand row is no multiple of 128 bytes
+    unaligned: float  # where it is not even one of 16 bytes
     launch: float
     host_launch: float
     contention: float
     casts: bool
+    cast_bytes: float  # moved to quantise one element both ways
     element: float
 
 
@@ -53,8 +61,8 @@ def dense_peak(accelerator: Accelerator, dtype: str) -> float:
     return peaks[dtype]
 
 
-@lru_cache(maxsize=256)
-def rates(accelerator: Accelerator, precision: str, attention_kernel: str = "best") -> Rates:
+@remembers_constants(maxsize=256)
+def rates(accelerator: Accelerator, precision: str, attention_kernel: str = "best", cast_bytes: float = 4.0) -> Rates:
     """Achievable rates: datasheet peak × best measured share × share sustained in long runs."""
     known = names("kernels")
     c = constants("kernels", accelerator.architecture if accelerator.architecture in known else "default")
@@ -64,29 +72,41 @@ def rates(accelerator: Accelerator, precision: str, attention_kernel: str = "bes
     plain_ceiling = ceiling.get(plain, ceiling.get("bf16", c.get("matmul_ceiling", 0.8)))
     low_ceiling = ceiling.get(low, plain_ceiling)
     peak, low_peak = dense_peak(accelerator, plain), dense_peak(accelerator, low)
-    sustained = c["matmul_sustained"]
+    watts = accelerator.power_watts or math.inf
+    sustained = min(peak * plain_ceiling * c["matmul_sustained"], watts * (c["matmul_flops_per_joule"] or math.inf))
+    low_name = "low_flops_per_joule" if low == "fp8" else "fp4_flops_per_joule"
+    low_limit = watts * (c[low_name] or math.inf) if low in ("fp8", "fp4") else sustained
+    low_sustained = min(low_peak * low_ceiling * c["matmul_sustained"], low_limit)
     kernel = c[f"attention_{attention_kernel}"]
     return Rates(
-        matmul=peak * plain_ceiling * sustained,
-        low_matmul=low_peak * low_ceiling * sustained,
+        matmul=sustained,
+        low_matmul=low_sustained,
         attention_forward=peak * c["attention_forward"] * kernel,
         attention_backward=peak * c["attention_backward"] * kernel,
         scan=peak * c["scan_efficiency"],
         memory=accelerator.memory_bandwidth * c["memory_efficiency"],
+        permute_memory=accelerator.memory_bandwidth * c["permute_efficiency"],
+        loss_memory=accelerator.memory_bandwidth * c["loss_efficiency"],
         units=accelerator.compute_units,
         tile_m=c["tile_m"],
         tile_n=c["tile_n"],
         k_ramp=c["k_ramp"],
         weight_gradient=c["weight_gradient"],
-        grouped=c["grouped_matmul"],
+        grouped_ramp=c["grouped_ramp"],
         grouped_weight_gradient=c["grouped_weight_gradient"],
+        attention_wide_forward=c["attention_wide_forward"],
+        attention_wide_backward=c["attention_wide_backward"],
+        attention_width=c["attention_width"],
         ring_loss=c["ring_attention_loss"],
         forward_waves=c["attention_forward_waves"],
         backward_waves=c["attention_backward_waves"],
+        partly_aligned=c["partly_aligned"],
+        unaligned=c["unaligned"],
         launch=c["launch"],
         host_launch=c["host_launch"],
         contention=c["contention"],
         casts=precision in LOW_PRECISION,
+        cast_bytes=cast_bytes,
         element=4.0 if precision in ("fp32", "tf32") else 2.0,
     )
 
@@ -97,9 +117,17 @@ def _product(flops: Any, m: Any, n: Any, k: Any, batch: Any, peak: float, out_by
     return matmul_time(flops, traffic, k, used, peak, r.memory, r.k_ramp)
 
 
+def _alignment(length: Any, r: Rates) -> Any:
+    """Share of the rate that rows of `length` elements allow: tensor cores load whole 128-byte lines best."""
+    line, vector = 128.0 / r.element, 16.0 / r.element
+    return where(length % line == 0, 1.0, where(length % vector == 0, r.partly_aligned, r.unaligned))
+
+
 def _three_products(op: Operator, r: Rates, peak: float, weight_peak: float) -> tuple[Any, Any]:
     """Forward product, and data and weight gradient (accumulated in fp32): three products of the same FLOPs."""
     m, n, k, b = op.m, op.n, op.k, op.batch
+    aligned = minimum(_alignment(n, r), _alignment(k, r))
+    peak, weight_peak = peak * aligned, weight_peak * aligned
     flops = matmul_flops(m, n, k, b)
     forward = _product(flops, m, n, k, b, peak, r.element, r)
     backward = _product(flops, m, k, n, b, peak, r.element, r) + _product(flops, n, k, m, b, weight_peak, 8.0, r)
@@ -107,9 +135,9 @@ def _three_products(op: Operator, r: Rates, peak: float, weight_peak: float) -> 
 
 
 def _with_casts(op: Operator, r: Rates, forward: Any, backward: Any) -> tuple[Any, Any]:
-    """Quantise the input row- and column-wise, likewise the gradient: read 2 bytes, write 1 + 1."""
+    """Quantise the input row- and column-wise, likewise the gradient: read 2 bytes, write 1 + 1, where it is fused."""
     m, n, k, b = op.m, op.n, op.k, op.batch
-    return forward + 4.0 * m * k * b / r.memory, backward + 4.0 * m * n * b / r.memory
+    return forward + r.cast_bytes * m * k * b / r.memory, backward + r.cast_bytes * m * n * b / r.memory
 
 
 def _matmul(op: Operator, r: Rates) -> tuple[Any, Any]:
@@ -120,14 +148,15 @@ def _matmul(op: Operator, r: Rates) -> tuple[Any, Any]:
 
 def _grouped(op: Operator, r: Rates) -> tuple[Any, Any]:
     peak = r.low_matmul if r.casts else r.matmul
-    times = _three_products(op, r, peak * r.grouped, peak * r.grouped_weight_gradient)
+    times = _three_products(op, r, peak * op.m / (op.m + r.grouped_ramp), peak * r.grouped_weight_gradient)
     return _with_casts(op, r, *times) if r.casts else times
 
 
 def _batched(op: Operator, r: Rates) -> tuple[Any, Any]:
     """Score and value products of unfused attention: the backward pass has two products of the same size."""
     m, n, k, b = op.m, op.n, op.k, op.batch
-    forward = _product(matmul_flops(m, n, k, b), m, n, k, b, r.matmul, r.element, r)
+    peak = r.matmul * minimum(_alignment(n, r), _alignment(k, r))
+    forward = _product(matmul_flops(m, n, k, b), m, n, k, b, peak, r.element, r)
     return forward, 2.0 * forward
 
 
@@ -135,15 +164,32 @@ def _attention(op: Operator, r: Rates) -> tuple[Any, Any]:
     """Fused attention: useful rate × x/(x + waves lost), x = thread-block waves (128 queries each)."""
     waves = op.m * op.batch / (128.0 * r.units)
     kept = 1.0 - r.ring_loss * (1.0 - 1.0 / op.ring)  # a ring of c pieces: smaller kernels, partial sums merged
-    forward_peak = r.attention_forward * kept * waves / (waves + r.forward_waves)
+    narrow = minimum(op.n / 2.0, 128.0)  # one exponential per query and key for less work in the products
+    kept = kept * narrow / (narrow + r.attention_width) * (128.0 + r.attention_width) / 128.0
+    wide = op.n > 256  # queries and keys wider than the 128 that kernels are built for: fewer blocks in flight
+    forward_peak = r.attention_forward * kept * where(wide, r.attention_wide_forward, 1.0)
+    forward_peak = forward_peak * waves / (waves + r.forward_waves)
     forward = roofline_time(op.flops, op.traffic, forward_peak, r.memory)
     work = op.flops * op.backward_ratio
-    peak = r.attention_backward * kept * waves / (waves + r.backward_waves)
+    peak = r.attention_backward * kept * where(wide, r.attention_wide_backward, 1.0)
+    peak = peak * waves / (waves + r.backward_waves)
     return forward, roofline_time(work, op.traffic * 2.0, peak, r.memory)
 
 
 def _memory(op: Operator, r: Rates) -> tuple[Any, Any]:
     forward = op.traffic / r.memory
+    return forward, forward * op.backward_ratio
+
+
+def _permute(op: Operator, r: Rates) -> tuple[Any, Any]:
+    """Rows gathered by index reach less of the bandwidth than a pass in order."""
+    forward = op.traffic / r.permute_memory
+    return forward, forward * op.backward_ratio
+
+
+def _loss(op: Operator, r: Rates) -> tuple[Any, Any]:
+    """Cross entropy over the vocabulary: reductions in fp32."""
+    forward = op.traffic / r.loss_memory
     return forward, forward * op.backward_ratio
 
 
@@ -156,7 +202,7 @@ def operator_flops(op: Operator) -> Any:
     """Forward arithmetic of `op`; element-wise passes count none. [FLOP]"""
     if op.kind in ("attention", "scan"):
         return op.flops
-    return 0.0 if op.kind == "memory" else matmul_flops(op.m, op.n, op.k, op.batch)
+    return 0.0 if op.kind in ("memory", "permute", "loss") else matmul_flops(op.m, op.n, op.k, op.batch)
 
 
 _KINDS: dict[str, Callable[[Operator, Rates], tuple[Any, Any]]] = {
@@ -165,6 +211,8 @@ _KINDS: dict[str, Callable[[Operator, Rates], tuple[Any, Any]]] = {
     "batched_matmul": _batched,
     "attention": _attention,
     "memory": _memory,
+    "permute": _permute,
+    "loss": _loss,
     "scan": _scan,
 }
 

@@ -45,6 +45,7 @@ class Shape(NamedTuple):
     dropout: bool = False
     expert_imbalance: Any = 1.0
     dispatch_element: float = 2.0  # bytes per element in the expert dispatch (1 for fp8)
+    dispatcher: str = "deepep"  # what carries tokens to experts
 
     @property
     def tokens(self) -> Any:
@@ -62,7 +63,7 @@ class Operator(NamedTuple):
 
     name: str
     part: str  # branch of the time tree: attention, mlp, moe, mixer, norm
-    kind: str  # matmul, grouped_matmul, attention, batched_matmul, memory, scan
+    kind: str  # matmul, grouped_matmul, attention, batched_matmul, scan, or bytes moved: memory, permute, loss
     m: Any = 0  # rows (per group for grouped_matmul)
     n: Any = 0
     k: Any = 0
@@ -120,8 +121,10 @@ class _Tape:
     def matmul(self, name: str, part: str, m: Any, n: Any, k: Any, group: str = "", low: bool = True) -> None:
         self.operators.append(Operator(name, part, "matmul", m, n, k, group=group, low_precision=low))
 
-    def memory(self, name: str, part: str, traffic: Any, group: str = "", ratio: float = 1.5) -> None:
-        self.operators.append(Operator(name, part, "memory", traffic=traffic, group=group, backward_ratio=ratio))
+    def memory(
+        self, name: str, part: str, traffic: Any, group: str = "", ratio: float = 1.5, kind: str = "memory"
+    ) -> None:
+        self.operators.append(Operator(name, part, kind, traffic=traffic, group=group, backward_ratio=ratio))
 
     def keep(self, name: str, size: Any, *freed_by: str) -> None:
         self.saved.append(Saved(name, size, freed_by))
@@ -458,7 +461,7 @@ def _moe(tape: _Tape, moe: Moe, hidden: int, shape: Shape) -> None:
     tape.keep("moe.input", size * shard * hidden, "layernorm")
     if moe.latent:
         tape.matmul("moe.latent", "moe", shard, 2 * moe.latent, hidden, "moe")
-    tape.memory("moe.permute", "moe", 2 * size * (routed + received) * inner, "moe", ratio=1.0)
+    tape.memory("moe.permute", "moe", 2 * size * (routed + received) * inner, "moe", ratio=1.0, kind="permute")
     add = tape.operators.append
     rows = received / local_experts
     add(
@@ -473,7 +476,7 @@ def _moe(tape: _Tape, moe: Moe, hidden: int, shape: Shape) -> None:
         Operator("moe.out", "moe", "grouped_matmul", rows, inner, width, local_experts, group="moe", low_precision=True)
     )
     tape.keep("moe.out.input", size * received * width, "moe_act", "moe")
-    tape.memory("moe.unpermute", "moe", 2 * size * (routed + received) * inner, "moe", ratio=1.0)
+    tape.memory("moe.unpermute", "moe", 2 * size * (routed + received) * inner, "moe", ratio=1.0, kind="permute")
     _dispatch(tape, inner, shape, routed)
     if moe.shared_width:
         shared = moe.shared_width / shape.tensor
@@ -553,7 +556,7 @@ def head_walk(model: ModelSpec, shape: Shape, vocab: Any) -> Walk:
         local = vocab / shape.tensor
         tape.matmul("head.logits", "head", shape.tokens, local, model.hidden, low=False)
         # fp32 cast, max, exp and sum, normalise: about four passes over fp32 logits (vocabulary-parallel loss).
-        tape.memory("head.loss", "loss", 4 * 4 * shape.tokens * local, ratio=0.5)
+        tape.memory("head.loss", "loss", 4 * 4 * shape.tokens * local, ratio=0.5, kind="loss")
         payload = shape.tokens * model.hidden * shape.element
         if shape.sequence_parallel:
             tape.collectives.append(Collective("head.gather", "tensor", "all_gather", payload))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import lru_cache
 
-from meshwright.catalog.constants import constants, names
+from meshwright.catalog.constants import constants, names, remembers_constants
 from meshwright.errors import UnknownNameError
 
 CURRENT = {"megatron": "megatron-core", "fsdp": "fsdp2", "deepspeed": "deepspeed", "jax": "maxtext"}
@@ -28,11 +27,19 @@ class Software:
     overlap_p2p: bool
     bucket_elements: float
     host_kernels: float
+    moe_kernels: float
     step_overhead: float
+    dispatcher: str  # what carries tokens to experts: alltoall, deepep, hybridep
+    dispatch_bytes: float  # of one element on its way to an expert
+    bucket_per_rank: float  # a bucket holds at least this many elements per data rank
+    grouped_launches: float  # kernels per local expert and grouped product: 0 where one kernel takes all experts
+    low_launches: float  # that many times as many under an fp8 or fp4 recipe: quantise both ways, lay out the scales
+    cast_bytes: float  # moved to quantise one element row- and column-wise
+    gather_by_broadcast: bool = False  # each owner of a shard sends it to all others in turn
     dropout: bool = False
 
 
-@lru_cache(maxsize=32)
+@remembers_constants(maxsize=32)
 def software(name: str, framework: str = "megatron") -> Software:
     """The profile `name`, or the current one of `framework` when `name` is empty.
 

@@ -101,10 +101,10 @@ def assemble(
     schedule: str,
     stages: Sequence[StageClass],
     times: Sequence[StageTime],
+    waits: Sequence[StageTime],
     traffic: Sequence[GradientTraffic],
     send: Any,
     optimizer: Any,
-    host_micro_batch: Any,
     software: Software,
     overlap_reduce: bool,
     overlap_gather: bool,
@@ -113,9 +113,9 @@ def assemble(
 ) -> Step:
     """Put a step together.
 
-    `times` and `traffic` stand per stage class; `send` is one activation hop between stages; `host_micro_batch` the
-    launch-bound excess of one micro-batch on the slowest stage. With `pipeline > 1` and gathers or reductions per
-    micro-batch, they hide behind that micro-batch's own passes.
+    `times`, `waits` (for launches: the device is idle, traffic hides there too) and `traffic` stand per stage class;
+    `send` is one activation hop between stages. With `pipeline > 1` and gathers or reductions per micro-batch, they
+    hide behind that micro-batch's own passes.
     """
     m = micro_batches
     slow_f, slow_b, everything = times[0].forward, times[0].backward, 0.0
@@ -128,7 +128,10 @@ def assemble(
     gather: Any = 0.0
     reduce: Any = 0.0
     hidden: Any = 0.0
-    for t, g in zip(times, traffic, strict=True):
+    host: Any = 0.0
+    for t, w, g in zip(times, waits, traffic, strict=True):
+        host = maximum(host, w.both)
+        t = StageTime(t.forward + w.forward, t.backward + w.backward)
         stage_gather, stage_reduce, stage_hidden = _states(m, virtual, pipeline, t, g, overlap_reduce, overlap_gather)
         gather = maximum(gather, stage_gather)
         reduce = maximum(reduce, stage_reduce)
@@ -141,7 +144,7 @@ def assemble(
         grad_reduce=reduce,
         contention=contention * hidden,
         optimizer=optimizer,
-        host=software.step_overhead + host_micro_batch * m,
+        host=software.step_overhead + host * m,
         data=data_time,
     )
 

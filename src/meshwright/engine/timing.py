@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from meshwright.catalog.constants import constants
+from meshwright.catalog.constants import constants, remembers_constants
 from meshwright.engine.activations import BlockActivations, every_other_matmul, recompute_groups, stored_and_transient
-from meshwright.engine.block import BlockCost, Overlap, Recompute, TimedWalk, cost_of, time_walk
+from meshwright.engine.block import BlockCost, Host, Overlap, Recompute, TimedWalk, cost_of, time_walk
 from meshwright.engine.communication import Network, collective_time, expert_all_to_all_time, network
 from meshwright.engine.kernels import LOW_PRECISION, Rates, rates
 from meshwright.engine.operators import (
@@ -25,7 +24,7 @@ from meshwright.engine.placement import Group
 from meshwright.engine.software import Software, software
 from meshwright.engine.stages import StageClass, stage_classes
 from meshwright.engine.states import padded_vocab, rank_params, state_bytes
-from meshwright.engine.step import GradientTraffic, Step, assemble, stage_time
+from meshwright.engine.step import GradientTraffic, StageTime, Step, assemble, stage_time
 from meshwright.engine.traffic import gradient_traffic
 from meshwright.engine.update import optimizer_seconds
 from meshwright.formulas.moe import busiest_rank
@@ -62,7 +61,7 @@ def setting(model: ModelSpec, cluster: Cluster, job: Job, framework: str, precis
     """Resolve what all strategies of one framework and precision share."""
     profile = software(job.software, framework)
     known = constants("kernels", "default")
-    r = rates(cluster.accelerator, precision, profile.attention_kernel)
+    r = rates(cluster.accelerator, precision, profile.attention_kernel, profile.cast_bytes)
     return Setting(
         model, cluster, job, profile, network(cluster), r, known["host_memory_bandwidth"], known["router_spread"]
     )
@@ -86,7 +85,8 @@ def shape_of(s: Setting, strategy: Strategy) -> Shape:
         fused_elementwise=s.software.fused_elementwise,
         dropout=s.job.dropout or s.software.dropout,
         expert_imbalance=_imbalance(s, strategy),
-        dispatch_element=1.0 + 4 / 128 if low else 2.0,
+        dispatch_element=1.0 + 4 / 128 if low and s.software.dispatch_bytes < 2 else 2.0,
+        dispatcher=s.software.dispatcher if strategy.dispatcher == "auto" else strategy.dispatcher,
     )
 
 
@@ -116,6 +116,7 @@ def collective_timer(
                 s.model.hidden,
                 size,
                 max_nodes=moe.router_top_groups if moe.router_groups > 1 else None,
+                kernel=shape.dispatcher,
             )
         return collective_time(s.network, groups[c.group], c.operation, c.payload)
 
@@ -160,7 +161,14 @@ def blocks_of(s: Setting, strategy: Strategy, groups: dict[str, Group], timed: T
     overlap = Overlap(strategy.overlap_tensor, strategy.overlap_expert)
     chosen = Recompute(strategy.recompute, recompute_groups(strategy), every_other_matmul(strategy))
     block_input = block_input_bytes(s.model, timed.shape)
-    launch = s.rates.host_launch
+    launch = Host(
+        s.cluster.accelerator.host_launch or s.rates.host_launch,
+        s.software.host_kernels,
+        s.software.moe_kernels,
+        s.software.grouped_launches,
+        s.software.grouped_launches * (s.software.low_launches if s.rates.casts else 1.0),
+        strategy.graphs,
+    )
     kept = [stored_and_transient(t.walk, timed.shape, block_input, strategy) for t in timed.kinds]
     return Blocks(
         kinds=tuple(cost_of(t, launch, chosen, overlap) for t in timed.kinds),
@@ -203,19 +211,19 @@ def blocks_once(s: Setting, strategy: Strategy, groups: dict[str, Group]) -> Blo
     return blocks_of(s, strategy, groups, TimedBlocks(shape, tuple(kinds), *ends))
 
 
-@lru_cache(maxsize=4096)
+@remembers_constants(maxsize=4096)
 def _moe_once(known: _Shared, shape: Shape, expert: Group, expert_tensor: Group, kind: int) -> TimedWalk:
     groups = {"tensor": known.tensor, "context": known.context, "expert": expert, "expert_tensor": expert_tensor}
     return _timed_kind(known.setting(), shape, groups, known.model.blocks[kind], "moe")
 
 
-@lru_cache(maxsize=4096)
+@remembers_constants(maxsize=4096)
 def _rest_once(known: _Shared, shape: Shape, kind: int) -> TimedWalk:
     groups = {"tensor": known.tensor, "context": known.context}
     return _timed_kind(known.setting(), shape, groups, known.model.blocks[kind], "rest")
 
 
-@lru_cache(maxsize=4096)
+@remembers_constants(maxsize=4096)
 def _ends_once(known: _Shared, shape: Shape, vocab: int) -> tuple[TimedWalk, TimedWalk]:
     return _timed_ends(known.setting(), shape, {"tensor": known.tensor, "context": known.context}, vocab)
 
@@ -262,21 +270,21 @@ def step_of(
     s: Setting,
     strategy: Strategy,
     micro_batches: Any,
-    kinds: list[tuple[Any, Any, Any]],
+    kinds: list[tuple[Any, Any, Any, Any]],
     head: tuple[Any, Any],
     embedding: tuple[Any, Any],
     layouts: list[Layout],
     send: Any,
 ) -> Step:
-    """Assemble a step. `kinds` holds forward, backward and launch-bound seconds per block kind."""
+    """Assemble a step. `kinds` holds forward, backward and, of each, launch-bound seconds per block kind."""
     mtp_kind = s.model.pattern[-1]
     forward, backward = [k[0] for k in kinds], [k[1] for k in kinds]
     times = [stage_time(x.stage, forward, backward, head, embedding, mtp_kind) for x in layouts]
-    host: Any = 0.0
+    waits: list[StageTime] = []
     optimizer: Any = 0.0
     for x in layouts:
-        here = x.stage.share * sum(count * k[2] for count, k in zip(x.stage.counts, kinds, strict=True))
-        host = maximum(host, here)
+        idle = [x.stage.share * sum(n * k[i] for n, k in zip(x.stage.counts, kinds, strict=True)) for i in (2, 3)]
+        waits.append(StageTime(*idle))
         optimizer = maximum(optimizer, x.optimizer)
     return assemble(
         micro_batches=micro_batches,
@@ -285,10 +293,10 @@ def step_of(
         schedule=strategy.schedule,
         stages=[x.stage for x in layouts],
         times=times,
+        waits=waits,
         traffic=[x.traffic for x in layouts],
         send=send,
         optimizer=optimizer,
-        host_micro_batch=host,
         software=s.software,
         overlap_reduce=strategy.overlap_grad_reduce and s.software.overlap_grad_reduce,
         overlap_gather=strategy.overlap_param_gather and s.software.overlap_param_gather,

@@ -33,7 +33,8 @@ def gradient_traffic(
     Experts are replicated over fewer ranks and use their own groups.
     """
     by_unit = sharding == "zero3" or (framework == "fsdp" and sharding == "zero2")
-    pieces = float(max(layers, 1)) if by_unit else maximum(ceil(params.total / software.bucket_elements), 1)
+    bucket = maximum(software.bucket_elements, software.bucket_per_rank * groups["data"].ranks)
+    pieces = float(max(layers, 1)) if by_unit else maximum(ceil(params.total / bucket), 1)
     reduce_bytes = software.reduce_bytes
 
     def both(operation: str, dense_group: str, size: float) -> Any:
@@ -49,6 +50,9 @@ def gradient_traffic(
         reduce = both("all_reduce", "data", reduce_bytes)
         return GradientTraffic(zero, zero, reduce, False, False, pieces)
     gather = both("all_gather", shard, weight_bytes)
+    if software.gather_by_broadcast and sharding == "zero1":
+        owners = groups[shard].ranks
+        gather = owners * collective_time(network, groups[shard], "broadcast", params.total * weight_bytes / owners)
     reduce = both("reduce_scatter", shard, reduce_bytes)
     if hybrid:
         # Replicas of a shard add up what their own group reduced; experts were reduced over all their replicas above.

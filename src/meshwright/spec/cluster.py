@@ -63,6 +63,7 @@ class Accelerator:
     scale_up_domain: int  # devices that reach each other over `link`
     host_bandwidth: float  # device to host  [B/s per direction]
     power_watts: float | None = None
+    host_launch: float | None = None  # one kernel launch by the CPU beside it, where measured  [s]
     torus: Torus | None = None
     assumed: tuple[str, ...] = ()  # values whose basis is an assumption, by path
     notes: tuple[str, ...] = ()

@@ -10,6 +10,8 @@ Sharding = Literal["none", "zero1", "zero2", "zero3"]
 Schedule = Literal["1f1b", "interleaved", "gpipe", "zb-h1", "zbv", "dualpipe"]
 RecomputeMode = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "parameters", "activations"]
+Dispatcher = Literal["auto", "alltoall", "deepep", "hybridep"]
+Graphs = Literal["none", "partial", "full"]
 
 FRAMEWORKS: tuple[str, ...] = ("megatron", "fsdp", "deepspeed", "jax")
 SHARDINGS: tuple[str, ...] = ("none", "zero1", "zero2", "zero3")
@@ -17,6 +19,8 @@ SCHEDULES: tuple[str, ...] = ("1f1b", "interleaved", "gpipe", "zb-h1", "zbv", "d
 RECOMPUTES: tuple[str, ...] = ("none", "selective", "full")
 LOSSES: tuple[str, ...] = ("auto", "plain", "compiled", "fused", "chunked")
 OFFLOADS: tuple[str, ...] = ("none", "optimizer", "parameters", "activations")
+DISPATCHERS: tuple[str, ...] = ("auto", "alltoall", "deepep", "hybridep")
+GRAPHS: tuple[str, ...] = ("none", "partial", "full")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,8 @@ class Strategy:
     overlap_expert: Any = False
     layers_per_stage: tuple[int, ...] = ()  # uneven split; empty: even
     loss: Any = "auto"  # how logits and cross entropy are computed; auto: as the software does
+    dispatcher: Any = "auto"  # what carries tokens to experts; auto: as the software does
+    graphs: Any = "none"  # CUDA graphs: none, partial (all but the experts), full (the whole iteration)
 
     @property
     def devices(self) -> Any:

@@ -130,9 +130,9 @@ def _may_fit(estimate: Estimate) -> bool:
 
 
 def _likeliest(estimates: Sequence[Estimate], reading: MemoryReading | None) -> Estimate:
-    """The setting whose memory is nearest the measured peak; none measured: the least recompute that fits."""
+    """The setting whose memory is nearest the measured peak; none measured: the quickest of what may fit."""
     if reading is None:
-        return estimates[0]
+        return min(estimates, key=lambda e: e.step_seconds)
     return min(estimates, key=lambda e: abs(math.log(peak_of(e, reading.counted) / reading.bytes)))
 
 

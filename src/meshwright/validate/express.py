@@ -10,7 +10,7 @@ from typing import Any
 
 from meshwright.catalog import load, models
 from meshwright.catalog.hardware import MAX_DEVICES, accelerator, cluster
-from meshwright.engine.activations import recompute_groups
+from meshwright.engine.activations import groups_of_model, recompute_groups
 from meshwright.engine.operators import RECOMPUTE_GROUPS
 from meshwright.messages import N_, Text
 from meshwright.spec import Attention, Block, Job, Mlp, ModelSpec, Moe, MultiLatentAttention, Strategy
@@ -78,7 +78,8 @@ def express(run: MeasuredRun) -> Expressed:
             )
         )  # fmt: skip
     problem = Problem(model=model, cluster=where, job=replace(job, precision=strategy.precision))
-    return Expressed(problem=problem, strategies=recomputes_of(run, strategy))
+    choices = tuple(choice for s in virtuals_of(run, strategy, model) for choice in recomputes_of(run, s, model))
+    return Expressed(problem=problem, strategies=choices)
 
 
 _BESIDE = ("params_b", "year", "step_time_s", "peak_mem_gb")  # columns that a prediction of the rate can do without
@@ -311,7 +312,7 @@ def optimizer_of(text: str) -> Any:
 # Framework of a row → (software profile, framework whose rules of partition hold).
 _STACKS: dict[str, tuple[str, str]] = {
     "megatron": ("megatron-core", "megatron"), "nanotron": ("megatron-core", "megatron"),
-    "internevo": ("megatron-2023", "megatron"), "colossalai": ("megatron-core", "megatron"),
+    "internevo": ("internevo", "megatron"), "colossalai": ("megatron-core", "megatron"),
     "megatron-deepspeed": ("megatron-deepspeed", "deepspeed"), "other": ("megatron-core", "megatron"),
     "fsdp": ("fsdp-eager", "fsdp"), "torchtitan": ("fsdp2", "fsdp"), "deepspeed": ("deepspeed", "deepspeed"),
     "maxtext": ("maxtext", "jax"), "jax": ("maxtext", "jax"),
@@ -338,6 +339,8 @@ def software_of(run: MeasuredRun, device: Accelerator) -> str:
     """The software profile of a run: Megatron by the year of its run."""
     profile = _stack(run, device)[0]
     year = count(run, "year", 2024)
+    if profile == "fsdp2" and re.search(r"\beager\b", run.notes):
+        return "fsdp2-eager"
     if run.framework.lower() == "megatron" and year <= 2023:
         return "megatron-2022" if year <= 2022 else "megatron-2023"
     return profile
@@ -369,7 +372,9 @@ def strategy_of(run: MeasuredRun, framework: str, where: Cluster, model: ModelSp
         raise Skipped(
             Text(N_("{stages} pipeline stages of {layers} layers"), stages=pipeline * virtual, layers=model.layers)
         )
-    expert_tensor = count(run, "etp", 1) if expert > 1 else tensor
+    expert_tensor = count(run, "etp", tensor)  # Megatron's default: as outside the experts
+    if run.etp is None and (devices // pipeline) % (expert * expert_tensor):
+        expert_tensor = 1
     if model.is_moe and (devices // pipeline) % (expert * expert_tensor):
         raise Skipped(Text(N_("the degrees of the mesh do not multiply to {devices} devices"), devices=devices))
     sharding = sharding_of(run, framework)
@@ -383,14 +388,14 @@ def strategy_of(run: MeasuredRun, framework: str, where: Cluster, model: ModelSp
         expert=expert,
         expert_tensor=expert_tensor,
         sharding=sharding,
-        shard=shard_of(run, where, data * context),
+        shard=shard_of(run, where, tensor, data * context),
         sequence_parallel=tensor > 1 and sequence_parallel_of(run),
         micro_batch=count(run, "micro_batch"),
         schedule="interleaved" if virtual > 1 else "1f1b",
         offload=offload_of(run),
         precision=precision_of(run),
         loss=loss_of(run, where.accelerator),
-        **overlaps_of(run.notes),
+        **overlaps_of(run),
     )
 
 
@@ -413,11 +418,14 @@ def sharding_of(run: MeasuredRun, framework: str) -> str:
     return name
 
 
-def shard_of(run: MeasuredRun, where: Cluster, ranks: int) -> int:
+def shard_of(run: MeasuredRun, where: Cluster, tensor: int, ranks: int) -> int:
     """Ranks that share one sharded copy: those the note names, else (HSDP's usual way) those of a host."""
-    if run.sharding.lower() != "hsdp":
+    if run.sharding.lower() == "hsdp":
+        size = _stated(r"fsdp (\d+)", run.sharding_note) or where.node_size
+    elif re.search(r"within (a |the |\d+-GPU )?(node|host)|= node", run.sharding_note):
+        size = max(where.node_size // tensor, 1)
+    else:
         return 0
-    size = _stated(r"fsdp (\d+)", run.sharding_note) or where.node_size
     return size if size < ranks and ranks % size == 0 else 0
 
 
@@ -437,22 +445,64 @@ def loss_of(run: MeasuredRun, device: Accelerator) -> str:
     return "compiled" if run.framework.lower() == "torchtitan" and recent else "auto"
 
 
-def overlaps_of(notes: str) -> dict[str, Any]:
-    """Overlap that the notes switch on or off."""
+def overlaps_of(run: MeasuredRun) -> dict[str, Any]:
+    """Overlap that the notes switch on or off; NeMo's recipes since 2024 hide tensor-parallel traffic unasked."""
+    notes, tuned = run.notes, run.framework.lower() == "megatron" and count(run, "year", 2024) >= 2024
     off = "all comm overlap OFF" in notes
     return {
         "overlap_grad_reduce": not off,
         "overlap_param_gather": not off,
-        "overlap_tensor": "overlap ON" in notes,
+        "overlap_tensor": bool(re.search(r"overlap ON|async TP", notes)) or (tuned and "overlap OFF" not in notes),
+        "dispatcher": dispatcher_of(notes),
+        "graphs": graphs_of(run),
         "overlap_expert": bool(re.search(r"a2a[_ ]overlap", notes, re.IGNORECASE)) and not off,
     }
 
 
-def recomputes_of(run: MeasuredRun, strategy: Strategy) -> tuple[Strategy, ...]:
-    """The strategy with the recompute the row states, or with each one it may have been."""
+def dispatcher_of(notes: str) -> str:
+    """What carries tokens to experts: named, or Megatron's plain all-to-all where a recipe is given in full."""
+    named = re.search(r"(?:dispatcher )?(deepep|hybridep|a2a(?=;))", notes, re.IGNORECASE)
+    if named:
+        return {"a2a": "alltoall"}.get(named.group(1).lower(), named.group(1).lower())
+    return "alltoall" if "perf preset" in notes else "auto"
+
+
+def graphs_of(run: MeasuredRun) -> str:
+    """Whether the iteration, or part of it, is replayed from CUDA graphs: named, or usual in recipes not shown."""
+    if "full_iteration" in run.notes:
+        return "full"
+    if re.search(r"CUDA graphs?\b(?!-flags)", run.notes):
+        return "partial"
+    hidden = run.framework.lower() == "megatron" and run.tier == "A-" and count(run, "year", 2024) >= 2025
+    return "partial" if hidden else "none"
+
+
+def virtuals_of(run: MeasuredRun, strategy: Strategy, model: ModelSpec) -> tuple[Strategy, ...]:
+    """The strategy with the interleaving the row states, or with and without where Megatron could have used it.
+
+    Runs of tier A state all their settings: an empty cell means none there.
+    """
+    stages, each = strategy.pipeline, model.layers // strategy.pipeline
+    open_choice = run.vpp is None and run.tier != "A" and run.framework.lower() == "megatron" and stages > 1
+    micro_batches = count(run, "global_batch") // (strategy.data * strategy.micro_batch)
+    if not open_choice or model.layers % stages or each == 1 or micro_batches % stages:
+        return (strategy,)
+    return (replace(strategy, virtual=each, schedule="interleaved"), strategy)
+
+
+# What tuned recipes run again before they give up a whole layer: cheap to compute, large to keep.
+_CHEAP = ("core_attn", "layernorm", "mlp_act", "moe_act", "mla_up_proj")
+
+
+def recomputes_of(run: MeasuredRun, strategy: Strategy, model: ModelSpec) -> tuple[Strategy, ...]:
+    """The strategy with the recompute the row states, or with each one it may have been, the cheapest first."""
     mode, _, names = run.recompute.lower().partition(":")
     if mode in ("", "unknown"):
-        return tuple(replace(strategy, recompute=choice) for choice in RECOMPUTES)
+        choices = [replace(strategy, recompute=choice) for choice in RECOMPUTES]
+        if strategy.framework == "megatron":
+            cheap = tuple(name for name in _CHEAP if name in groups_of_model(model))
+            choices.insert(2, replace(strategy, recompute="selective", recompute_ops=cheap))
+        return tuple(choices)
     if mode not in RECOMPUTES:
         raise Skipped(Text(N_("recompute {what} is not modelled"), what=run.recompute[:40]))
     if not names:

@@ -58,7 +58,8 @@ class BlockTable(NamedTuple):
     size: int  # block keys; mode j of key i stands at j·size + i
     forward: tuple[Floats, ...]  # by block kind
     backward: tuple[Floats, ...]
-    host: tuple[Floats, ...]
+    host_forward: tuple[Floats, ...]
+    host_backward: tuple[Floats, ...]
     stored: tuple[Floats, ...]
     transient: tuple[Floats, ...]
     head: tuple[Floats, Floats]
@@ -97,7 +98,8 @@ def block_table(s: Setting, strategy: Strategy, modes: tuple[Mode, ...]) -> Bloc
         size=n,
         forward=per_kind(lambda b, k: b.kinds[k].forward),
         backward=per_kind(lambda b, k: b.kinds[k].backward),
-        host=per_kind(lambda b, k: b.kinds[k].host),
+        host_forward=per_kind(lambda b, k: b.kinds[k].host_forward),
+        host_backward=per_kind(lambda b, k: b.kinds[k].host_backward),
         stored=per_kind(lambda b, k: b.activations.stored[k]),
         transient=per_kind(lambda b, k: b.activations.transient[k]),
         head=(stack([b.head.forward for b in by_mode]), stack([b.head.backward for b in by_mode])),
@@ -179,9 +181,8 @@ def _score_slice(
     everyone = _take(strategy, row)
     block = mode * blocks.size + blocks.key[offset + row]
     mesh = mesh[row]
-    kinds = [
-        (f[block], b[block], h[block]) for f, b, h in zip(blocks.forward, blocks.backward, blocks.host, strict=True)
-    ]
+    per_kind = (blocks.forward, blocks.backward, blocks.host_forward, blocks.host_backward)
+    kinds = [(f[block], b[block], i[block], j[block]) for f, b, i, j in zip(*per_kind, strict=True)]
     head = (blocks.head[0][block], blocks.head[1][block])
     embedding = (blocks.embedding[0][block], blocks.embedding[1][block])
     layouts = []
