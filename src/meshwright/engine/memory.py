@@ -152,9 +152,13 @@ def _activations(x: Setting, stored_by: BlockActivations) -> dict[str, Any]:
 def _loss(x: Setting) -> str:
     """How the loss is computed: as asked, or as the framework does it by default."""
     if x.strategy.loss != "auto":
-        return str(x.strategy.loss)
+        # Megatron's compiled loss is several functions, each with an output of its own.
+        jit = x.strategy.loss == "compiled" and x.strategy.framework == "megatron"
+        return "jit" if jit else str(x.strategy.loss)
     # Megatron's vocabulary-parallel loss and XLA both reuse one fp32 buffer; eager PyTorch keeps three.
-    return "compiled" if x.strategy.framework in ("megatron", "jax") or x.stack.fused_loss else "plain"
+    if x.strategy.framework == "megatron":
+        return "inplace"
+    return "compiled" if x.strategy.framework == "jax" or x.stack.fused_loss else "plain"
 
 
 def _logits(x: Setting) -> tuple[Any, Any]:
@@ -343,9 +347,8 @@ def fixed_memory(x: Setting) -> Fixed:
     group = shard_group(strategy) if strategy.sharding in ("zero2", "zero3") else 1
     b = _BUFFERS[strategy.framework](x, params, group)
     device, on_host = _offload(strategy, states, per.gradient)
-    workspace = constants("memory", "devices").get(f"workspace_{x.cluster.accelerator.architecture}", 0)
     gradients = {"gradients": device["gradients"]}
-    kept = {k: v for k, v in device.items() if k != "gradients"} | b.always | {"workspace": workspace}
+    kept = {k: v for k, v in device.items() if k != "gradients"} | b.always | {"workspace": _workspace(x)}
     # Megatron's gradient buffer always exists. PyTorch frees gradients between steps, but their blocks go back to the
     # allocator, not to the activations: peaks shrink by the gradients too when they are sharded further. XLA holds
     # them only while it accumulates, see `_working`.
@@ -361,6 +364,20 @@ def fixed_memory(x: Setting) -> Fixed:
         "checkpoint": kept | held | ({"staging": largest} if strategy.sharding == "zero3" else {}),
     }
     return Fixed(alive, device["gradients"], params, states, on_host, _context(x.cluster.accelerator, strategy))
+
+
+def _workspace(x: Setting) -> float:
+    """Workspaces of the matrix libraries, which live in the allocator."""
+    device, known = x.cluster.accelerator, constants("memory", "devices")
+    if device.kind == "tpu":
+        return 0.0
+    recent = "" if device.architecture in ("volta", "turing", "ampere", "ada") else "_hopper"
+    size = known["workspace_deterministic" if x.stack.deterministic else f"workspace_torch{recent}"]
+    if x.strategy.framework != "megatron":
+        return float(known["workspaces"] * size)
+    if not x.stack.transformer_engine:
+        return float(known["workspaces_local"] * size)
+    return float(known["workspaces"] * size + known[f"workspace_engine{recent}"])
 
 
 def _working(x: Setting, act: Mapping[str, Any], gradients: Any) -> dict[str, dict[str, Any]]:

@@ -30,6 +30,8 @@ class Software:
     host_kernels: float
     step_overhead: float
     dropout: bool = False
+    transformer_engine: bool = True  # Megatron's layers come from Transformer Engine, not from torch
+    deterministic: bool = False  # cuBLAS is given the workspaces that torch asks for in deterministic mode
 
 
 @lru_cache(maxsize=32)

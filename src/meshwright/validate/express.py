@@ -19,6 +19,7 @@ from meshwright.spec.job import PRECISIONS
 from meshwright.spec.model import Mixer
 from meshwright.spec.plan import Problem
 from meshwright.spec.strategy import RECOMPUTES, SHARDINGS
+from meshwright.validate.megatron_tests import is_functional_test, settings_of
 from meshwright.validate.rows import MeasuredRun
 
 
@@ -291,6 +292,7 @@ def job_of(run: MeasuredRun, device: Accelerator) -> Job:
         global_batch=count(run, "global_batch"),
         optimizer=optimizer_of(run.optimizer),
         software=software_of(run, device),
+        dropout=is_functional_test(run) and settings_of(run).dropout,
         expert_imbalance=1.0 if "balanced" in run.notes else None,
     )
 
@@ -335,7 +337,9 @@ def framework_of(run: MeasuredRun, device: Accelerator) -> str:
 
 
 def software_of(run: MeasuredRun, device: Accelerator) -> str:
-    """The software profile of a run: Megatron by the year of its run."""
+    """The software profile of a run: Megatron by the year of its run, its own tests by their name."""
+    if is_functional_test(run):
+        return settings_of(run).software
     profile = _stack(run, device)[0]
     year = count(run, "year", 2024)
     if run.framework.lower() == "megatron" and year <= 2023:
@@ -431,6 +435,8 @@ def offload_of(run: MeasuredRun) -> str:
 
 def loss_of(run: MeasuredRun, device: Accelerator) -> str:
     """How logits and loss are computed: chunked where the notes say so; torchtitan compiles it since 2025."""
+    if is_functional_test(run):
+        return settings_of(run).loss
     if re.search(r"liger|tiled (logits|loss|compute)", run.notes, re.IGNORECASE):
         return "chunked"
     recent = device.architecture == "blackwell" or "torch 2.9" in run.notes
