@@ -114,8 +114,9 @@ def passes(strategy: Strategy, stage: StageClass, micro_batches: Any) -> tuple[A
             return (f.in_flight_dualpipe(m, p) / v,) * v
     if v == 1:
         return (f.in_flight_1f1b(m, p, s),)
-    count = f.in_flight_interleaved(m, p, s, v)
-    return tuple(f.passes_of_chunk(count, p, v, c) for c in range(v))
+    group = f.interleaved_group(m, p)
+    count = f.in_flight_interleaved(m, p, s, v, group)
+    return tuple(f.passes_of_chunk(count, group, v, c) for c in range(v))
 
 
 def _activations(x: Setting, stored_by: BlockActivations) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def _activations(x: Setting, stored_by: BlockActivations) -> dict[str, Any]:
             transient = maximum(transient, extra)
     rows = x.tokens * model.hidden / x.sequence_shards
     ends: Any = 0.0
-    if stage.embedding and x.stack.dropout:
+    if stage.embedding and (x.job.dropout or x.stack.dropout):
         ends = ends + flight[stage.embedding_chunk] * rows
     if stage.head:
         ends = ends + (2 if model.final_norm != "none" else 1) * x.element * rows
@@ -171,6 +172,8 @@ def _logits(x: Setting) -> tuple[Any, Any]:
     vocab, t = padded_vocab(x.model, x.strategy), x.strategy.tensor
     waiting = f.in_flight_gpipe(x.micro_batches) - 1 if x.strategy.schedule == "gpipe" else 0
     saved = f.logits_and_loss(x.tokens, vocab, t, known["loss_saved"]) * (heads - 1 + waiting)
+    if x.stack.deferred_logits and x.stage.pipeline > 1:
+        saved = saved + f.logits_and_loss(x.tokens, vocab, t, x.element) * x.stack.deferred_logits
     return f.logits_and_loss(x.tokens, vocab, t, per_logit) + saved, saved
 
 
@@ -199,10 +202,14 @@ def _megatron(x: Setting, p: RankParams, group: Any) -> Buffers:
     if x.strategy.sharding == "zero3":
         return _fsdp(x, p, group)
     copies = {"low_precision_weights": low_precision_copies(p, x.strategy)}
-    # Fused accumulation adds into the buffer, yet autograd is handed an empty gradient of the weight's own size.
-    dummy = {"weight_gradient": f.fsdp_gradients(maximum(p.matrix, p.head_unit), x.element, 0.0)}
+    if not (x.stack.transformer_engine and x.stack.accumulation_fusion):
+        gradient = {"weight_gradient": f.fsdp_gradients(maximum(p.matrix, p.head_unit), x.element, 0.0)}
+        return Buffers({}, gradient, gradient, {}, copies)
+    # Products add into the buffer, yet autograd is handed an empty gradient of the weight's own size. Transformer
+    # Engine keeps one of every shape, from the first step on; the head's, which is Megatron's own, is made each time.
+    dummies = {"weight_gradient_placeholders": f.fsdp_gradients(p.shapes, x.element, 0.0)}
     head = {"weight_gradient": f.fsdp_gradients(p.head_unit, x.element, 0.0)}
-    return Buffers(head, dummy, dummy, {}, copies)
+    return Buffers({}, head, head, {}, copies | dummies)
 
 
 def _fsdp(x: Setting, p: RankParams, group: Any) -> Buffers:
@@ -495,6 +502,7 @@ _TERMS: dict[str, tuple[Certainty, str, str]] = {
     "pipeline_buffers": ("modelled", "memory.buffers.pipeline", "buffers"),
     "optimizer_temporaries": ("modelled", "memory.temporaries.foreach", "buffers"),
     "low_precision_weights": ("modelled", "memory.states.unsharded", "states"),
+    "weight_gradient_placeholders": ("modelled", "memory.buffers.fsdp_backward", "buffers"),
     "staging": ("modelled", "memory.states.unsharded", "buffers"),
     "workspace": ("modelled", "", "buffers"),
 }

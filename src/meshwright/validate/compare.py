@@ -134,7 +134,9 @@ def _likeliest(estimates: Sequence[Estimate], reading: MemoryReading | None) -> 
     """The setting whose memory is nearest the measured peak; none measured: the least recompute that fits."""
     if reading is None:
         return estimates[0]
-    return min(estimates, key=lambda e: abs(math.log(peak_of(e, reading.counted, last_rank=reading.last_rank) / reading.bytes)))
+    return min(
+        estimates, key=lambda e: abs(math.log(peak_of(e, reading.counted, last_rank=reading.last_rank) / reading.bytes))
+    )
 
 
 def interval_of(estimate: Estimate) -> tuple[float, float]:

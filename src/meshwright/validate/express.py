@@ -19,7 +19,7 @@ from meshwright.spec.job import PRECISIONS
 from meshwright.spec.model import Mixer
 from meshwright.spec.plan import Problem
 from meshwright.spec.strategy import RECOMPUTES, SHARDINGS
-from meshwright.validate.megatron_tests import is_functional_test, settings_of
+from meshwright.validate.megatron_tests import ffn_width, is_functional_test, layers_per_stage, settings_of
 from meshwright.validate.rows import MeasuredRun
 
 
@@ -167,7 +167,7 @@ def _from_columns(run: MeasuredRun) -> ModelSpec:
     # Plain GPT: LayerNorm, biases, tied embeddings. The squared-ReLU models (Nemotron) have none of these.
     plain = not gated and "squared-relu" not in other.lower()
     norm: Any = "layer" if plain else "rms"
-    width = count(run, "ffn_hidden", 4 * hidden)
+    width = ffn_width(run, count(run, "ffn_hidden", 4 * hidden))
     mlp = Mlp(width=width, gated=gated, bias=plain, activation="silu" if gated else "gelu")
     dense = [Block(mixer=mixer, mlp=mlp, norm=norm) for mixer in mixers_of(run, hidden, bias=plain)]
     if not count(run, "n_experts", 0):
@@ -186,9 +186,14 @@ def _from_columns(run: MeasuredRun) -> ModelSpec:
         blocks=blocks,
         pattern=pattern,
         tied_embeddings="untied" not in other and ("tied" in other or plain),
-        learned_positions=count(run, "seq_len") if "learned pos" in other else 0,
+        learned_positions=count(run, "seq_len") if "learned pos" in other or _tested(run, "learned_positions") else 0,
         final_norm=norm,
     )
+
+
+def _tested(run: MeasuredRun, setting: str) -> bool:
+    """Whether a run is a functional test of Megatron-LM with that setting."""
+    return is_functional_test(run) and bool(getattr(settings_of(run), setting))
 
 
 def _routed(run: MeasuredRun, layers: int) -> list[bool]:
@@ -215,7 +220,7 @@ def mixers_of(run: MeasuredRun, hidden: int, *, bias: bool) -> list[Mixer]:
         head_dim=head_dim,
         qkv_bias=bias or "biases" in other,
         out_bias=bias or "biases" in other,
-        qk_norm="head" if "qk-norm" in other.lower() else "none",
+        qk_norm="head" if "qk-norm" in other.lower() or _tested(run, "qk_norm") else "none",
         sinks="attention sinks" in other,
     )
     if window is None:
@@ -292,7 +297,7 @@ def job_of(run: MeasuredRun, device: Accelerator) -> Job:
         global_batch=count(run, "global_batch"),
         optimizer=optimizer_of(run.optimizer),
         software=software_of(run, device),
-        dropout=is_functional_test(run) and settings_of(run).dropout,
+        dropout=_tested(run, "dropout"),
         expert_imbalance=1.0 if "balanced" in run.notes else None,
     )
 
@@ -373,7 +378,8 @@ def strategy_of(run: MeasuredRun, framework: str, where: Cluster, model: ModelSp
         raise Skipped(
             Text(N_("{stages} pipeline stages of {layers} layers"), stages=pipeline * virtual, layers=model.layers)
         )
-    expert_tensor = count(run, "etp", 1) if expert > 1 else tensor
+    # Megatron's own default is the tensor degree; published runs that say nothing of it keep experts whole.
+    expert_tensor = count(run, "etp", tensor if is_functional_test(run) else 1) if expert > 1 else tensor
     if model.is_moe and (devices // pipeline) % (expert * expert_tensor):
         raise Skipped(Text(N_("the degrees of the mesh do not multiply to {devices} devices"), devices=devices))
     sharding = sharding_of(run, framework)
@@ -391,6 +397,7 @@ def strategy_of(run: MeasuredRun, framework: str, where: Cluster, model: ModelSp
         sequence_parallel=tensor > 1 and sequence_parallel_of(run),
         micro_batch=count(run, "micro_batch"),
         schedule="interleaved" if virtual > 1 else "1f1b",
+        layers_per_stage=layers_per_stage(run),
         offload=offload_of(run),
         precision=precision_of(run),
         loss=loss_of(run, where.accelerator),
@@ -419,6 +426,9 @@ def sharding_of(run: MeasuredRun, framework: str) -> str:
 
 def shard_of(run: MeasuredRun, where: Cluster, ranks: int) -> int:
     """Ranks that share one sharded copy: those the note names, else (HSDP's usual way) those of a host."""
+    if is_functional_test(run) and run.sharding.lower() == "zero1":
+        instances = settings_of(run).optimizer_instances
+        return ranks // instances if instances > 1 and ranks % instances == 0 else 0
     if run.sharding.lower() != "hsdp":
         return 0
     size = _stated(r"fsdp (\d+)", run.sharding_note) or where.node_size

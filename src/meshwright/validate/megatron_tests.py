@@ -12,41 +12,74 @@ from dataclasses import dataclass
 
 from meshwright.validate.rows import MeasuredRun
 
+_WORDS = re.compile(r"mcore|^hybrid_")  # in the names of tests of single functions, all of the same small model
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestSettings:
+class NamedSettings:
     """Settings of a functional test that no column holds."""
 
     software: str
     dropout: bool
     loss: str
+    qk_norm: bool
+    learned_positions: bool
+    optimizer_instances: int
 
 
 def is_functional_test(run: MeasuredRun) -> bool:
-    """Whether a row comes from Megatron's own tests."""
-    return "functional_tests/test_cases" in run.source_ref
+    """Whether a row comes from Megatron's own tests of functions; its tests of performance and releases are runs."""
+    return "functional_tests/test_cases" in run.source_ref and _WORDS.search(run.model.lower()) is not None
 
 
-def settings_of(run: MeasuredRun) -> TestSettings:
+def settings_of(run: MeasuredRun) -> NamedSettings:
     """Settings of a functional test, from the words of its name and of its golden file."""
     words = frozenset(re.split(r"[_\W]+", run.model.lower()))
     ring = (run.cp or 1) > 1  # ring attention: FlashAttention, no dropout, deterministic only where its name says so
-    return TestSettings(
+    gpt = "hybrid" not in words
+    return NamedSettings(
         software=_profile(run, words, ring=ring),
-        dropout=not ring,
+        dropout=gpt and not ring,
         loss="compiled" if "cross_entropy_loss_fusion" in run.model else "auto",
+        qk_norm="qk_layernorm" in run.model,
+        learned_positions=gpt and "rope" not in words,
+        optimizer_instances=2 if "multi_dist_optimizer_instances" in run.model else 1,
     )
 
 
+def layers_per_stage(run: MeasuredRun) -> tuple[int, ...]:
+    """Layers of each stage of a test of uneven pipelines: the first and the last hold one less, for embedding and head.
+
+    Empty for any other run.
+    """
+    stages, layers = run.pp or 1, run.n_layers or 0
+    if not (is_functional_test(run) and "uneven_pipeline" in run.model and stages > 2 and layers % stages == 0):
+        return ()
+    end = layers // stages - 1
+    inner, rest = divmod(layers - 2 * end, stages - 2)
+    return () if rest else (end, *[inner] * (stages - 2), end)
+
+
+def ffn_width(run: MeasuredRun, stated: int) -> int:
+    """Width of a dense MLP: four times the hidden size is Megatron's default, and two thirds of that with SwiGLU."""
+    if not (is_functional_test(run) and run.gated_mlp and not run.n_experts and stated == 4 * (run.hidden or 0)):
+        return stated
+    return stated * 2 // 3 // 64 * 64
+
+
 def _profile(run: MeasuredRun, words: frozenset[str], *, ring: bool) -> str:
-    if "te" not in words or "uninstall" in words:
+    engine = words & {"te", "hybrid", "weekly"} and "uninstall" not in words
+    if not engine:
         return "megatron-local"
-    if ring or "nondeterministic" in words or "fusion" in words:
-        return "megatron-core"
-    # Tests that start afresh ask for unfused attention, those that resume leave the choice to Transformer Engine; in the
-    # first `lts` containers (recorded on the dracooci clusters) it had no fused kernel that is deterministic.
+    # In the first `lts` containers (recorded on the dracooci clusters) Transformer Engine had no fused attention that
+    # is deterministic. Tests that start afresh ask for unfused attention, those that resume leave the choice to it.
     old = re.search(r"golden_values_lts\w*_dracooci", run.source_ref) is not None
-    return "megatron-unfused" if old or "resume" not in words else "megatron-deterministic"
+    if not ring and (old or not words & {"resume", "weekly", "fuser", "hybrid"}):
+        return "megatron-unfused"
+    if "defer_embedding_wgrad_compute" in run.model:
+        return "megatron-deferred-head"
+    free = (ring and not run.n_experts) or words & {"nondeterministic", "fusion", "hybrid"}
+    return "megatron-core" if free and not (ring and run.n_experts) else "megatron-deterministic"
 
 
-__all__ = ["TestSettings", "is_functional_test", "settings_of"]
+__all__ = ["NamedSettings", "ffn_width", "is_functional_test", "layers_per_stage", "settings_of"]
