@@ -59,6 +59,7 @@ __all__ = [
     "fsdp_gradients", "host_checkpoint", "host_initialise", "host_offload", "in_flight_1f1b", "in_flight_dualpipe",
     "in_flight_gpipe", "in_flight_interleaved", "in_flight_zero_bubble", "interleaved_group", "layer_full",
     "layer_plain", "layer_selective", "layer_sequence", "layer_tensor", "logits_and_loss", "logits_copy",
-    "materialised_attention", "megatron_states", "one_state", "passes_of_chunk", "pipeline_buffers", "sequence_gather", "unsharded_states",
-    "unsynchronised_gradients", "zero1_states", "zero2_states", "zero3_gather", "zero3_states", "zero_reduce_buckets",
+    "materialised_attention", "megatron_states", "one_state", "passes_of_chunk", "pipeline_buffers",
+    "sequence_gather", "unsharded_states", "unsynchronised_gradients", "zero1_states", "zero2_states", "zero3_gather",
+    "zero3_states", "zero_reduce_buckets",
 ]  # fmt: skip

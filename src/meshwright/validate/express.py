@@ -317,7 +317,7 @@ def optimizer_of(text: str) -> Any:
 
 # Framework of a row → (software profile, framework whose rules of partition hold).
 _STACKS: dict[str, tuple[str, str]] = {
-    "megatron": ("megatron-core", "megatron"), "nanotron": ("megatron-core", "megatron"),
+    "megatron": ("megatron-core", "megatron"), "nanotron": ("nanotron", "megatron"),
     "internevo": ("megatron-2023", "megatron"), "colossalai": ("megatron-core", "megatron"),
     "megatron-deepspeed": ("megatron-deepspeed", "deepspeed"), "other": ("megatron-core", "megatron"),
     "fsdp": ("fsdp-eager", "fsdp"), "torchtitan": ("fsdp2", "fsdp"), "deepspeed": ("deepspeed", "deepspeed"),
@@ -449,8 +449,14 @@ def loss_of(run: MeasuredRun, device: Accelerator) -> str:
         return settings_of(run).loss
     if re.search(r"liger|tiled (logits|loss|compute)", run.notes, re.IGNORECASE):
         return "chunked"
-    recent = device.architecture == "blackwell" or "torch 2.9" in run.notes
-    return "compiled" if run.framework.lower() == "torchtitan" and recent else "auto"
+    framework = run.framework.lower()
+    if framework == "nanotron":  # fp32 logits, their difference from the largest and its exponential, each its own tensor
+        return "plain"
+    if framework != "torchtitan":
+        return "auto"
+    if (run.year or 0) >= 2026:  # pytorch/torchtitan pull request 2937: head and loss over one chunk of tokens at a time
+        return "chunked"
+    return "compiled" if device.architecture == "blackwell" or "torch 2.9" in run.notes else "auto"
 
 
 def overlaps_of(notes: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from meshwright.validate.rows import MeasuredRun
 
-_WORDS = re.compile(r"mcore|^hybrid_")  # in the names of tests of single functions, all of the same small model
+_NAMES = re.compile(r"^(gpt3|hybrid)_(?!.*release)")  # of tests on Megatron's defaults; release runs state their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +28,8 @@ class NamedSettings:
 
 
 def is_functional_test(run: MeasuredRun) -> bool:
-    """Whether a row comes from Megatron's own tests of functions; its tests of performance and releases are runs."""
-    return "functional_tests/test_cases" in run.source_ref and _WORDS.search(run.model.lower()) is not None
+    """Whether a row comes from Megatron's own tests on its defaults."""
+    return "functional_tests/test_cases" in run.source_ref and _NAMES.search(run.model.lower()) is not None
 
 
 def settings_of(run: MeasuredRun) -> NamedSettings:
@@ -68,13 +68,13 @@ def ffn_width(run: MeasuredRun, stated: int) -> int:
 
 
 def _profile(run: MeasuredRun, words: frozenset[str], *, ring: bool) -> str:
-    engine = words & {"te", "hybrid", "weekly"} and "uninstall" not in words
-    if not engine:
+    if "uninstall" in words or ("mcore" in words and not words & {"te", "weekly"}):
         return "megatron-local"
     # In the first `lts` containers (recorded on the dracooci clusters) Transformer Engine had no fused attention that
     # is deterministic. Tests that start afresh ask for unfused attention, those that resume leave the choice to it.
     old = re.search(r"golden_values_lts\w*_dracooci", run.source_ref) is not None
-    if not ring and (old or not words & {"resume", "weekly", "fuser", "hybrid"}):
+    afresh = "mcore" in words and not words & {"resume", "weekly", "fuser", "hybrid"}
+    if not ring and (old or afresh):
         return "megatron-unfused"
     if "defer_embedding_wgrad_compute" in run.model:
         return "megatron-deferred-head"
