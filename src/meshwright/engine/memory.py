@@ -71,6 +71,7 @@ class Fixed(NamedTuple):
 
     alive: dict[str, dict[str, Any]]
     gradients: Any
+    flat: Any  # buffers of the optimizer step in one piece
     params: RankParams
     states: dict[str, Any]
     on_host: dict[str, Any]
@@ -339,7 +340,7 @@ def stage_memory(
     work = _working(x, act, fixed.gradients)
     alive = {name: fixed.alive[name] | work.get(name, {}) for name in PHASES}
     phases = {name: sum(alive[name].values()) for name in PHASES}
-    allocated, reserve, peak = peak_of(x, phases, fixed.context)
+    allocated, reserve, peak = peak_of(x, phases, fixed.flat, fixed.context)
     return Memory(alive, phases, allocated, reserve, fixed.context, peak, _host(x, fixed, act))
 
 
@@ -370,7 +371,10 @@ def fixed_memory(x: Setting) -> Fixed:
         "optimizer": kept | gradients | b.optimizer,
         "checkpoint": kept | held | ({"staging": largest} if strategy.sharding == "zero3" else {}),
     }
-    return Fixed(alive, device["gradients"], params, states, on_host, _context(x.cluster.accelerator, strategy))
+    # DeepSpeed flattens what it updates; no block that the micro-batches left is large enough for that.
+    flat = b.optimizer.get("optimizer_temporaries", 0.0) if strategy.framework == "deepspeed" else 0.0
+    context = _context(x.cluster.accelerator, strategy)
+    return Fixed(alive, device["gradients"], flat, params, states, on_host, context)
 
 
 def _workspace(x: Setting) -> float:
@@ -400,14 +404,15 @@ def _working(x: Setting, act: Mapping[str, Any], gradients: Any) -> dict[str, di
     }
 
 
-def peak_of(x: Setting, phases: Mapping[str, Any], context: Any) -> tuple[Any, Any, Any]:
-    """Allocated, allocator reserve and whole peak from the bytes of each phase."""
+def peak_of(x: Setting, phases: Mapping[str, Any], flat: Any, context: Any) -> tuple[Any, Any, Any]:
+    """Allocated, allocator reserve and whole peak from the bytes of each phase, and those of `flat` buffers."""
     names = iter(phases)
     allocated = phases[next(names)]
     for name in names:
         allocated = maximum(allocated, phases[name])
     fraction = constants("memory", "frameworks")[f"reserve_{x.strategy.framework}"]
-    reserve = f.allocator_reserve(allocated, fraction)
+    held = maximum(allocated, phases["backward"] + flat)
+    reserve = f.allocator_reserve(held, fraction) + (held - allocated)
     return allocated, reserve, allocated + reserve + context
 
 
@@ -419,6 +424,7 @@ class FixedSums(NamedTuple):
     backward: Any
     backward_end: Any
     gradients: Any
+    flat: Any
     context: Any
     host: Any  # of one host at its peak, activations not counted; 0 where nothing is offloaded
 
@@ -435,7 +441,14 @@ def fixed_sums(x: Setting, fixed: Fixed) -> FixedSums:
         on_host = _host(x, fixed, {"moved": 0.0})
         host = ranks * maximum(maximum(on_host["steady"], on_host["initialise"]), on_host["checkpoint"])
     return FixedSums(
-        still, sums["forward"], sums["backward"], sums["backward_end"], fixed.gradients, fixed.context, host
+        still,
+        sums["forward"],
+        sums["backward"],
+        sums["backward_end"],
+        fixed.gradients,
+        fixed.flat,
+        fixed.context,
+        host,
     )
 
 
@@ -448,7 +461,7 @@ def peak_from_sums(x: Setting, sums: FixedSums, blocks: BlockActivations) -> Any
         "backward": sums.backward + sum(work["backward"].values()),
         "backward_end": sums.backward_end + sum(work["backward_end"].values()),
     }
-    return peak_of(x, phases, sums.context)[2]
+    return peak_of(x, phases, sums.flat, sums.context)[2]
 
 
 def host_from_sums(x: Setting, sums: FixedSums, blocks: BlockActivations) -> Any:

@@ -346,6 +346,8 @@ def software_of(run: MeasuredRun, device: Accelerator) -> str:
     if is_functional_test(run):
         return settings_of(run).software
     profile = _stack(run, device)[0]
+    if profile == "deepspeed" and "liger" in run.notes.lower():
+        return "deepspeed-liger"
     year = count(run, "year", 2024)
     if run.framework.lower() == "megatron" and year <= 2023:
         return "megatron-2022" if year <= 2022 else "megatron-2023"
@@ -450,11 +452,15 @@ def loss_of(run: MeasuredRun, device: Accelerator) -> str:
     if re.search(r"liger|tiled (logits|loss|compute)", run.notes, re.IGNORECASE):
         return "chunked"
     framework = run.framework.lower()
-    if framework == "nanotron":  # fp32 logits, their difference from the largest and its exponential, each its own tensor
+    if (
+        framework == "nanotron"
+    ):  # fp32 logits, their difference from the largest and its exponential, each its own tensor
         return "plain"
     if framework != "torchtitan":
         return "auto"
-    if (run.year or 0) >= 2026:  # pytorch/torchtitan pull request 2937: head and loss over one chunk of tokens at a time
+    if (
+        run.year or 0
+    ) >= 2026:  # pytorch/torchtitan pull request 2937: head and loss over one chunk of tokens at a time
         return "chunked"
     return "compiled" if device.architecture == "blackwell" or "torch 2.9" in run.notes else "auto"
 
