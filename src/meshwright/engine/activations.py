@@ -54,10 +54,24 @@ def every_other_matmul(strategy: Strategy) -> bool:
 
 def _every_other_matmul(walk: Walk, shape: Shape, block_input: Any) -> Any:
     """torchtitan's selective checkpointing by operator: every second matrix product and attention output is stored."""
-    products = sum(op.m * op.n * op.batch for op in walk.operators if op.kind in ("matmul", "grouped_matmul"))
     kept = ("attention.out.input", "mixer.out.input", "attention.logsumexp")
     attention = sum(s.bytes for s in walk.saved if s.name in kept)
-    return block_input + products * shape.element / 2 + attention
+    return block_input + _stored_products(walk, shape) + attention
+
+
+def _stored_products(walk: Walk, shape: Shape) -> Any:
+    """Outputs of every second product of a block.
+
+    Eager PyTorch counts from the first: it stores query, value, gate and down projection, and runs key, the attention's
+    output and the up projection again. A compiled graph has them in an order of its own: half, on average.
+    """
+    products = {op.name: op for op in walk.operators if "matmul" in op.kind}
+    outputs = {name: op.m * op.n * op.batch * shape.element for name, op in products.items()}
+    if shape.fused_elementwise or not {"attention.qkv", "mlp.in", "mlp.out"} <= outputs.keys():
+        return sum(outputs.values()) / 2
+    keys = sum(s.bytes for s in walk.saved if s.name == "attention.kv") / 2
+    fan = products["mlp.in"].n / products["mlp.out"].k  # 2 with a gate, when the down projection is the seventh
+    return outputs["attention.qkv"] - keys + outputs["mlp.in"] / fan + outputs["mlp.out"] * (fan - 1)
 
 
 # Tensors whose rows are the tokens an expert rank receives.

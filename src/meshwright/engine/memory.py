@@ -251,10 +251,11 @@ def _temporaries(x: Setting, p: RankParams, group: Any) -> dict[str, Any]:
 def _deepspeed(x: Setting, p: RankParams, group: Any) -> Buffers:
     """Reduce buckets while gradients are made; ZeRO-3 gathers modules; the step upcasts its share of gradients."""
     sharding, bucket = x.strategy.sharding, x.stack.bucket_elements
+    ranks = 1 if sharding == "none" else shard_group(x.strategy)
+    step = {"optimizer_temporaries": f.foreach_temporaries(p.total, ranks, 4.0)}
     if sharding == "none":
-        return Buffers({}, {}, {}, {}, {})
+        return Buffers({}, {}, {}, step, {})
     reduce = {"buckets": f.zero_reduce_buckets(p.total, bucket, x.stack.reduce_bytes, 2)}
-    step = {"optimizer_temporaries": f.foreach_temporaries(p.total, shard_group(x.strategy), 4.0)}
     if x.strategy.offload != "none":
         step = {"optimizer_temporaries": 0.0 * step["optimizer_temporaries"]}
     if sharding == "zero3":

@@ -346,6 +346,8 @@ def software_of(run: MeasuredRun, device: Accelerator) -> str:
     if is_functional_test(run):
         return settings_of(run).software
     profile = _stack(run, device)[0]
+    if run.framework.lower() == "torchtitan" and re.search(r"\beager\b", run.notes):
+        return "fsdp2-eager"
     if profile == "deepspeed" and "liger" in run.notes.lower():
         return "deepspeed-liger"
     year = count(run, "year", 2024)
