@@ -74,7 +74,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/korthikanti.py
 	$(BIN)/python benchmarks/llama3_405b.py
 	test ! -d ../shared || $(BIN)/python benchmarks/measured_runs.py ../shared/validation/measured_runs.csv
-	test ! -d ../shared || $(BIN)/python benchmarks/memory_runs.py ../shared/validation/measured_runs.csv
+	test ! -d ../shared || $(BIN)/python benchmarks/memory_runs.py ../shared/validation/measured_runs.csv ../shared/validation/memory_small_runs.csv
 	test ! -d ../shared || $(BIN)/python benchmarks/fit_collectives.py ../shared --check
 	test ! -d ../shared || $(BIN)/python benchmarks/fit_kernels.py ../shared/validation/kernel_efficiency.csv
 	$(BIN)/python benchmarks/evaluate_speed.py

@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
+from meshwright.catalog.constants import constants
 from meshwright.engine.operators import Shape, Walk, block_input_bytes, block_walk, saved_bytes
-from meshwright.formulas.numeric import largest, minimum
+from meshwright.engine.software import Software
+from meshwright.formulas.numeric import largest, minimum, where
+from meshwright.spec.cluster import Accelerator
 from meshwright.spec.model import ModelSpec
 from meshwright.spec.strategy import Strategy
 
@@ -19,6 +22,15 @@ class BlockActivations(NamedTuple):
 
     stored: tuple[Any, ...]
     transient: tuple[Any, ...]
+
+
+def copied_output(device: Accelerator, stack: Software) -> bool:
+    """Whether Transformer Engine keeps the attention output twice: FlashAttention's lies batch first and is copied.
+
+    FlashAttention runs on Ampere, and on Blackwell where cuDNN's kernel is not deterministic; that takes any layout.
+    """
+    flash = device.architecture == "ampere" or (device.architecture == "blackwell" and stack.deterministic)
+    return flash and stack.framework == "megatron" and stack.transformer_engine and stack.fused_attention
 
 
 def recompute_groups(strategy: Strategy) -> tuple[str, ...]:
@@ -42,10 +54,39 @@ def every_other_matmul(strategy: Strategy) -> bool:
 
 def _every_other_matmul(walk: Walk, shape: Shape, block_input: Any) -> Any:
     """torchtitan's selective checkpointing by operator: every second matrix product and attention output is stored."""
-    products = sum(op.m * op.n * op.batch for op in walk.operators if op.kind in ("matmul", "grouped_matmul"))
     kept = ("attention.out.input", "mixer.out.input", "attention.logsumexp")
     attention = sum(s.bytes for s in walk.saved if s.name in kept)
-    return block_input + products * shape.element / 2 + attention
+    return block_input + _stored_products(walk, shape) + attention
+
+
+def _stored_products(walk: Walk, shape: Shape) -> Any:
+    """Outputs of every second product of a block.
+
+    Eager PyTorch counts from the first: it stores query, value, gate and down projection, and runs key, the attention's
+    output and the up projection again. A compiled graph has them in an order of its own: half, on average.
+    """
+    products = {op.name: op for op in walk.operators if "matmul" in op.kind}
+    outputs = {name: op.m * op.n * op.batch * shape.element for name, op in products.items()}
+    if shape.fused_elementwise or not {"attention.qkv", "mlp.in", "mlp.out"} <= outputs.keys():
+        return sum(outputs.values()) / 2
+    keys = sum(s.bytes for s in walk.saved if s.name == "attention.kv") / 2
+    fan = products["mlp.in"].n / products["mlp.out"].k  # 2 with a gate, when the down projection is the seventh
+    return outputs["attention.qkv"] - keys + outputs["mlp.in"] / fan + outputs["mlp.out"] * (fan - 1)
+
+
+# Tensors whose rows are the tokens an expert rank receives.
+_RECEIVED = ("moe.in.input", "moe.activation.input", "moe.out.input")
+
+
+def _at_heaviest(walk: Walk, shape: Shape) -> Walk:
+    """The walk with what experts receive in the heaviest micro-batch of a run; time asks for the mean."""
+    if isinstance(shape.expert_imbalance, float | int) and shape.expert_imbalance == 1:
+        return walk
+    if not any(saved.name in _RECEIVED for saved in walk.saved):
+        return walk
+    peak = where(shape.expert_imbalance > 1, constants("memory", "frameworks")["routing_peak"], 1.0)
+    saved = tuple(s._replace(bytes=s.bytes * peak) if s.name in _RECEIVED else s for s in walk.saved)
+    return walk._replace(saved=saved)
 
 
 def stored_and_transient(walk: Walk, shape: Shape, block_input: Any, strategy: Strategy) -> tuple[Any, Any]:
@@ -54,6 +95,7 @@ def stored_and_transient(walk: Walk, shape: Shape, block_input: Any, strategy: S
     Backward holds the gradient of an operator's output and of its input at once: twice the largest saved tensor.
     Recomputed tensors come on top of what is stored.
     """
+    walk = _at_heaviest(walk, shape)
     everything = saved_bytes(walk, ())
     working = 2 * largest(tensor.bytes for tensor in walk.saved)
     if strategy.recompute == "none":

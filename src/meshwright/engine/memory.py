@@ -71,6 +71,7 @@ class Fixed(NamedTuple):
 
     alive: dict[str, dict[str, Any]]
     gradients: Any
+    flat: Any  # buffers of the optimizer step in one piece
     params: RankParams
     states: dict[str, Any]
     on_host: dict[str, Any]
@@ -114,8 +115,9 @@ def passes(strategy: Strategy, stage: StageClass, micro_batches: Any) -> tuple[A
             return (f.in_flight_dualpipe(m, p) / v,) * v
     if v == 1:
         return (f.in_flight_1f1b(m, p, s),)
-    count = f.in_flight_interleaved(m, p, s, v)
-    return tuple(f.passes_of_chunk(count, p, v, c) for c in range(v))
+    group = f.interleaved_group(m, p)
+    count = f.in_flight_interleaved(m, p, s, v, group)
+    return tuple(f.passes_of_chunk(count, group, v, c) for c in range(v))
 
 
 def _activations(x: Setting, stored_by: BlockActivations) -> dict[str, Any]:
@@ -133,7 +135,7 @@ def _activations(x: Setting, stored_by: BlockActivations) -> dict[str, Any]:
             transient = maximum(transient, extra)
     rows = x.tokens * model.hidden / x.sequence_shards
     ends: Any = 0.0
-    if stage.embedding and x.stack.dropout:
+    if stage.embedding and (x.job.dropout or x.stack.dropout):
         ends = ends + flight[stage.embedding_chunk] * rows
     if stage.head:
         ends = ends + (2 if model.final_norm != "none" else 1) * x.element * rows
@@ -152,9 +154,13 @@ def _activations(x: Setting, stored_by: BlockActivations) -> dict[str, Any]:
 def _loss(x: Setting) -> str:
     """How the loss is computed: as asked, or as the framework does it by default."""
     if x.strategy.loss != "auto":
-        return str(x.strategy.loss)
+        # Megatron's compiled loss is several functions, each with an output of its own.
+        jit = x.strategy.loss == "compiled" and x.strategy.framework == "megatron"
+        return "jit" if jit else str(x.strategy.loss)
     # Megatron's vocabulary-parallel loss and XLA both reuse one fp32 buffer; eager PyTorch keeps three.
-    return "compiled" if x.strategy.framework in ("megatron", "jax") or x.stack.fused_loss else "plain"
+    if x.strategy.framework == "megatron":
+        return "inplace"
+    return "compiled" if x.strategy.framework == "jax" or x.stack.fused_loss else "plain"
 
 
 def _logits(x: Setting) -> tuple[Any, Any]:
@@ -167,6 +173,8 @@ def _logits(x: Setting) -> tuple[Any, Any]:
     vocab, t = padded_vocab(x.model, x.strategy), x.strategy.tensor
     waiting = f.in_flight_gpipe(x.micro_batches) - 1 if x.strategy.schedule == "gpipe" else 0
     saved = f.logits_and_loss(x.tokens, vocab, t, known["loss_saved"]) * (heads - 1 + waiting)
+    if x.stack.deferred_logits and x.stage.pipeline > 1:
+        saved = saved + f.logits_and_loss(x.tokens, vocab, t, x.element) * x.stack.deferred_logits
     return f.logits_and_loss(x.tokens, vocab, t, per_logit) + saved, saved
 
 
@@ -195,10 +203,14 @@ def _megatron(x: Setting, p: RankParams, group: Any) -> Buffers:
     if x.strategy.sharding == "zero3":
         return _fsdp(x, p, group)
     copies = {"low_precision_weights": low_precision_copies(p, x.strategy)}
-    # Fused accumulation adds into the buffer, yet autograd is handed an empty gradient of the weight's own size.
-    dummy = {"weight_gradient": f.fsdp_gradients(maximum(p.matrix, p.head_unit), x.element, 0.0)}
+    if not (x.stack.transformer_engine and x.stack.accumulation_fusion):
+        gradient = {"weight_gradient": f.fsdp_gradients(maximum(p.matrix, p.head_unit), x.element, 0.0)}
+        return Buffers({}, gradient, gradient, {}, copies)
+    # Products add into the buffer, yet autograd is handed an empty gradient of the weight's own size. Transformer
+    # Engine keeps one of every shape, from the first step on; the head's, which is Megatron's own, is made each time.
+    dummies = {"weight_gradient_placeholders": f.fsdp_gradients(p.shapes, x.element, 0.0)}
     head = {"weight_gradient": f.fsdp_gradients(p.head_unit, x.element, 0.0)}
-    return Buffers(head, dummy, dummy, {}, copies)
+    return Buffers({}, head, head, {}, copies | dummies)
 
 
 def _fsdp(x: Setting, p: RankParams, group: Any) -> Buffers:
@@ -239,10 +251,11 @@ def _temporaries(x: Setting, p: RankParams, group: Any) -> dict[str, Any]:
 def _deepspeed(x: Setting, p: RankParams, group: Any) -> Buffers:
     """Reduce buckets while gradients are made; ZeRO-3 gathers modules; the step upcasts its share of gradients."""
     sharding, bucket = x.strategy.sharding, x.stack.bucket_elements
+    ranks = 1 if sharding == "none" else shard_group(x.strategy)
+    step = {"optimizer_temporaries": f.foreach_temporaries(p.total, ranks, 4.0)}
     if sharding == "none":
-        return Buffers({}, {}, {}, {}, {})
+        return Buffers({}, {}, {}, step, {})
     reduce = {"buckets": f.zero_reduce_buckets(p.total, bucket, x.stack.reduce_bytes, 2)}
-    step = {"optimizer_temporaries": f.foreach_temporaries(p.total, shard_group(x.strategy), 4.0)}
     if x.strategy.offload != "none":
         step = {"optimizer_temporaries": 0.0 * step["optimizer_temporaries"]}
     if sharding == "zero3":
@@ -328,7 +341,7 @@ def stage_memory(
     work = _working(x, act, fixed.gradients)
     alive = {name: fixed.alive[name] | work.get(name, {}) for name in PHASES}
     phases = {name: sum(alive[name].values()) for name in PHASES}
-    allocated, reserve, peak = peak_of(x, phases, fixed.context)
+    allocated, reserve, peak = peak_of(x, phases, fixed.flat, fixed.context)
     return Memory(alive, phases, allocated, reserve, fixed.context, peak, _host(x, fixed, act))
 
 
@@ -343,9 +356,8 @@ def fixed_memory(x: Setting) -> Fixed:
     group = shard_group(strategy) if strategy.sharding in ("zero2", "zero3") else 1
     b = _BUFFERS[strategy.framework](x, params, group)
     device, on_host = _offload(strategy, states, per.gradient)
-    workspace = constants("memory", "devices").get(f"workspace_{x.cluster.accelerator.architecture}", 0)
     gradients = {"gradients": device["gradients"]}
-    kept = {k: v for k, v in device.items() if k != "gradients"} | b.always | {"workspace": workspace}
+    kept = {k: v for k, v in device.items() if k != "gradients"} | b.always | {"workspace": _workspace(x)}
     # Megatron's gradient buffer always exists. PyTorch frees gradients between steps, but their blocks go back to the
     # allocator, not to the activations: peaks shrink by the gradients too when they are sharded further. XLA holds
     # them only while it accumulates, see `_working`.
@@ -360,7 +372,24 @@ def fixed_memory(x: Setting) -> Fixed:
         "optimizer": kept | gradients | b.optimizer,
         "checkpoint": kept | held | ({"staging": largest} if strategy.sharding == "zero3" else {}),
     }
-    return Fixed(alive, device["gradients"], params, states, on_host, _context(x.cluster.accelerator, strategy))
+    # DeepSpeed flattens what it updates; no block that the micro-batches left is large enough for that.
+    flat = b.optimizer.get("optimizer_temporaries", 0.0) if strategy.framework == "deepspeed" else 0.0
+    context = _context(x.cluster.accelerator, strategy)
+    return Fixed(alive, device["gradients"], flat, params, states, on_host, context)
+
+
+def _workspace(x: Setting) -> float:
+    """Workspaces of the matrix libraries, which live in the allocator."""
+    device, known = x.cluster.accelerator, constants("memory", "devices")
+    if device.kind == "tpu":
+        return 0.0
+    recent = "" if device.architecture in ("volta", "turing", "ampere", "ada") else "_hopper"
+    size = known["workspace_deterministic" if x.stack.deterministic else f"workspace_torch{recent}"]
+    if x.strategy.framework != "megatron":
+        return float(known["workspaces"] * size)
+    if not x.stack.transformer_engine:
+        return float(known["workspaces_local"] * size)
+    return float(known["workspaces"] * size + known[f"workspace_engine{recent}"])
 
 
 def _working(x: Setting, act: Mapping[str, Any], gradients: Any) -> dict[str, dict[str, Any]]:
@@ -376,14 +405,15 @@ def _working(x: Setting, act: Mapping[str, Any], gradients: Any) -> dict[str, di
     }
 
 
-def peak_of(x: Setting, phases: Mapping[str, Any], context: Any) -> tuple[Any, Any, Any]:
-    """Allocated, allocator reserve and whole peak from the bytes of each phase."""
+def peak_of(x: Setting, phases: Mapping[str, Any], flat: Any, context: Any) -> tuple[Any, Any, Any]:
+    """Allocated, allocator reserve and whole peak from the bytes of each phase, and those of `flat` buffers."""
     names = iter(phases)
     allocated = phases[next(names)]
     for name in names:
         allocated = maximum(allocated, phases[name])
     fraction = constants("memory", "frameworks")[f"reserve_{x.strategy.framework}"]
-    reserve = f.allocator_reserve(allocated, fraction)
+    held = maximum(allocated, phases["backward"] + flat)
+    reserve = f.allocator_reserve(held, fraction) + (held - allocated)
     return allocated, reserve, allocated + reserve + context
 
 
@@ -395,6 +425,7 @@ class FixedSums(NamedTuple):
     backward: Any
     backward_end: Any
     gradients: Any
+    flat: Any
     context: Any
     host: Any  # of one host at its peak, activations not counted; 0 where nothing is offloaded
 
@@ -411,7 +442,14 @@ def fixed_sums(x: Setting, fixed: Fixed) -> FixedSums:
         on_host = _host(x, fixed, {"moved": 0.0})
         host = ranks * maximum(maximum(on_host["steady"], on_host["initialise"]), on_host["checkpoint"])
     return FixedSums(
-        still, sums["forward"], sums["backward"], sums["backward_end"], fixed.gradients, fixed.context, host
+        still,
+        sums["forward"],
+        sums["backward"],
+        sums["backward_end"],
+        fixed.gradients,
+        fixed.flat,
+        fixed.context,
+        host,
     )
 
 
@@ -424,7 +462,7 @@ def peak_from_sums(x: Setting, sums: FixedSums, blocks: BlockActivations) -> Any
         "backward": sums.backward + sum(work["backward"].values()),
         "backward_end": sums.backward_end + sum(work["backward_end"].values()),
     }
-    return peak_of(x, phases, sums.context)[2]
+    return peak_of(x, phases, sums.flat, sums.context)[2]
 
 
 def host_from_sums(x: Setting, sums: FixedSums, blocks: BlockActivations) -> Any:
@@ -478,6 +516,7 @@ _TERMS: dict[str, tuple[Certainty, str, str]] = {
     "pipeline_buffers": ("modelled", "memory.buffers.pipeline", "buffers"),
     "optimizer_temporaries": ("modelled", "memory.temporaries.foreach", "buffers"),
     "low_precision_weights": ("modelled", "memory.states.unsharded", "states"),
+    "weight_gradient_placeholders": ("modelled", "memory.buffers.fsdp_backward", "buffers"),
     "staging": ("modelled", "memory.states.unsharded", "buffers"),
     "workspace": ("modelled", "", "buffers"),
 }

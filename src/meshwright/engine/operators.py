@@ -43,6 +43,7 @@ class Shape(NamedTuple):
     fused_attention: bool = True
     fused_elementwise: bool = True  # norms and activations keep only their input
     dropout: bool = False
+    copied_output: bool = False  # attention's output is kept in a second layout
     expert_imbalance: Any = 1.0
     dispatch_element: float = 2.0  # bytes per element in the expert dispatch (1 for fp8)
     dispatcher: str = "deepep"  # what carries tokens to experts
@@ -211,6 +212,8 @@ def _core_attention(
             )
         )
         tape.keep("attention.logsumexp", 4 * tokens * heads, "core_attn")
+        if shape.copied_output:
+            tape.keep("attention.output_copy", width * tokens * heads * v_dim, "core_attn")
     else:
         scores = tokens * seq * heads
         matrices = shape.micro_batch * heads

@@ -37,6 +37,10 @@ class Software:
     cast_bytes: float  # moved to quantise one element row- and column-wise
     gather_by_broadcast: bool = False  # each owner of a shard sends it to all others in turn
     dropout: bool = False
+    transformer_engine: bool = True  # Megatron's layers come from Transformer Engine, not from torch
+    accumulation_fusion: bool = True  # Megatron's weight gradients are added into the buffer by the product itself
+    deferred_logits: float = 0.0  # micro-batches whose gradient of the logits waits for the head's weight gradient
+    deterministic: bool = False  # cuBLAS is given the workspaces that torch asks for in deterministic mode
 
 
 @remembers_constants(maxsize=32)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from meshwright.engine.params import BlockParams, ModelParams, embedding_width, model_params
+from meshwright.engine.params import BlockParams, ModelParams, embedding_width, model_params, params_of_block
 from meshwright.engine.stages import StageClass
 from meshwright.formulas import memory as f
 from meshwright.formulas.numeric import ceil, maximum, where
@@ -27,6 +28,7 @@ class RankParams(NamedTuple):
     end_unit: Any  # the larger of token table and head
     head_unit: Any
     matrix: Any  # the largest weight matrix of a block
+    shapes: Any  # one weight of every shape that the blocks have
 
     @property
     def total(self) -> Any:
@@ -78,6 +80,22 @@ def largest_matrix(kind: BlockParams, strategy: Strategy) -> Any:
     return largest
 
 
+_WEIGHTS = ("mixer", "cross", "mlp", "moe")  # groups of parts that are matrices, the router's aside
+
+
+def weight_shapes(model: ModelSpec, kinds: Iterable[int], strategy: Strategy) -> Any:
+    """Parameters on one rank of one weight of every shape: blocks alike share theirs, experts count once."""
+    sizes: dict[tuple[str, int], Any] = {}
+    for kind in kinds:
+        block, experts = model.blocks[kind], getattr(model.blocks[kind].mlp, "experts", 1)
+        for part in params_of_block(block, model.hidden).parts:
+            if part.group not in _WEIGHTS or part.name == "moe.router":
+                continue
+            split = {"expert": experts * strategy.expert_tensor, "tensor": strategy.tensor, "replicated": 1}[part.split]
+            sizes[part.name, part.params] = part.params / split
+    return sum(sizes.values())
+
+
 def rank_params(model: ModelSpec, strategy: Strategy, stage: StageClass) -> RankParams:
     """Parameters of a rank of `stage`, after tensor, pipeline and expert division; remembered for plain numbers."""
     if isinstance(strategy.tensor, int):
@@ -123,7 +141,8 @@ def _rank_params(model: ModelSpec, strategy: Strategy, stage: StageClass) -> Ran
         if n:
             unit = maximum(unit, d + e)
             matrix = maximum(matrix, largest_matrix(kind, strategy))
-    return RankParams(dense + ends, expert, ends, matrices, unit, maximum(embedding, head), head, matrix)
+    shapes = weight_shapes(model, (i for i, n in enumerate(counts) if n), strategy)
+    return RankParams(dense + ends, expert, ends, matrices, unit, maximum(embedding, head), head, matrix, shapes)
 
 
 def _head_params(p: ModelParams, stage: StageClass, table: Any) -> Any:
@@ -142,6 +161,8 @@ def state_bytes(framework: str, precision: str, optimizer: str, gradient: float,
         "lion": 4.0, "muon": 4.0, "adafactor": f.adafactor_moments(1.0, hidden, hidden),
     }[optimizer]  # fmt: skip
     table = 8.0 if optimizer == "muon" else moments
+    if framework == "megatron" and precision == "fp16":
+        gradient = value  # accumulation in fp32 comes with bf16 only: docs/source/api-guide/dist_optimizer.md
     pure = optimizer == "adamw-bf16" or (optimizer == "adamw-8bit" and framework in ("fsdp", "jax"))
     if pure or value == 4:  # weights are updated in place: no copy in another type
         stored = 2 if pure else 4

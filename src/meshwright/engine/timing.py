@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshwright.catalog.constants import constants, remembers_constants
-from meshwright.engine.activations import BlockActivations, every_other_matmul, recompute_groups, stored_and_transient
+from meshwright.engine.activations import (
+    BlockActivations,
+    copied_output,
+    every_other_matmul,
+    recompute_groups,
+    stored_and_transient,
+)
 from meshwright.engine.block import BlockCost, Host, Overlap, Recompute, TimedWalk, cost_of, time_walk
 from meshwright.engine.communication import Network, collective_time, expert_all_to_all_time, network
 from meshwright.engine.kernels import LOW_PRECISION, Rates, rates
@@ -84,6 +90,7 @@ def shape_of(s: Setting, strategy: Strategy) -> Shape:
         fused_attention=s.software.fused_attention,
         fused_elementwise=s.software.fused_elementwise,
         dropout=s.job.dropout or s.software.dropout,
+        copied_output=copied_output(s.cluster.accelerator, s.software),
         expert_imbalance=_imbalance(s, strategy),
         dispatch_element=1.0 + 4 / 128 if low and s.software.dispatch_bytes < 2 else 2.0,
         dispatcher=s.software.dispatcher if strategy.dispatcher == "auto" else strategy.dispatcher,

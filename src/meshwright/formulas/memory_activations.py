@@ -272,9 +272,9 @@ def in_flight_1f1b(micro_batches: Count, p: Count, stage: Count) -> Count:
 @formula(
     "pipeline.in_flight.interleaved",
     source="Megatron-LM schedules.py, forward_backward_pipelining_with_interleaving",
-    equation="min(mv, 2(p - i - 1) + (v - 1)p + 1)",
+    equation="min(mv, 2(p - i - 1) + (v - 1)g + 1)",
 )
-def in_flight_interleaved(micro_batches: Count, p: Count, stage: Count, chunks: Count) -> Count:
+def in_flight_interleaved(micro_batches: Count, p: Count, stage: Count, chunks: Count, group: Count = 0) -> Count:
     """Chunk passes (one micro-batch through one model chunk) that a stage holds in interleaved 1F1B.
 
     Parameters
@@ -283,6 +283,7 @@ def in_flight_interleaved(micro_batches: Count, p: Count, stage: Count, chunks: 
     p : pipeline stages
     stage : stage, from 0
     chunks : model chunks per stage
+    group : micro-batches that pass one chunk before the next chunk's turn; 0 for `p`, Megatron's default
 
     Notes
     -----
@@ -294,7 +295,33 @@ def in_flight_interleaved(micro_batches: Count, p: Count, stage: Count, chunks: 
     >>> in_flight_interleaved(64, 8, 0, 3)
     31
     """
-    return minimum(micro_batches * chunks, 2 * (p - stage - 1) + (chunks - 1) * p + 1)
+    return minimum(micro_batches * chunks, 2 * (p - stage - 1) + (chunks - 1) * where(group > 0, group, p) + 1)
+
+
+@formula(
+    "pipeline.interleaved_group",
+    source="Megatron-LM --microbatch-group-size-per-virtual-pipeline-stage, schedules.py",
+    equation="p if p | m, else min(m, 2p - 1)",
+)
+def interleaved_group(micro_batches: Count, p: Count) -> Count:
+    """Micro-batches that an interleaved schedule sends through one model chunk before the next chunk's turn.
+
+    Parameters
+    ----------
+    micro_batches : micro-batches per step and pipeline
+    p : pipeline stages
+
+    Notes
+    -----
+    As many as stages, when they divide the micro-batches. Megatron takes no last group smaller than `p`, so that the
+    rest joins a group, which then has less than twice as many. Fewer micro-batches than stages: groups of `p`.
+
+    Examples
+    --------
+    >>> interleaved_group(8, 4), interleaved_group(5, 4), interleaved_group(6, 4)
+    (4, 5, 6)
+    """
+    return where((micro_batches % p == 0) | (micro_batches < p), p, minimum(micro_batches, 2 * p - 1))
 
 
 @formula(

@@ -28,6 +28,7 @@ class MemoryReading:
 
     bytes: float
     counted: Counted
+    last_rank: bool = False  # of the last pipeline stage, not of the one with the largest peak
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,7 @@ def _compared(run: MeasuredRun) -> Compared:
     intervals = [interval_of(e) for e in possible]
     interval = (min(low for low, _ in intervals), max(high for _, high in intervals))
     counted: Counted = "process" if reading is None else reading.counted
-    peak = peak_of(chosen, counted)
+    peak = peak_of(chosen, counted, last_rank=reading is not None and reading.last_rank)
     if not all(math.isfinite(x) and x > 0 for x in (chosen.tokens_per_second_per_device, *interval, peak)):
         raise Skipped(Text(N_("the engine cannot evaluate it ({error})"), error="not finite"))
     return Compared(
@@ -133,7 +134,9 @@ def _likeliest(estimates: Sequence[Estimate], reading: MemoryReading | None) -> 
     """The setting whose memory is nearest the measured peak; none measured: the quickest of what may fit."""
     if reading is None:
         return min(estimates, key=lambda e: e.step_seconds)
-    return min(estimates, key=lambda e: abs(math.log(peak_of(e, reading.counted) / reading.bytes)))
+    return min(
+        estimates, key=lambda e: abs(math.log(peak_of(e, reading.counted, last_rank=reading.last_rank) / reading.bytes))
+    )
 
 
 def interval_of(estimate: Estimate) -> tuple[float, float]:
@@ -146,13 +149,15 @@ def interval_of(estimate: Estimate) -> tuple[float, float]:
 # ---------------------------------------------------------------------------------------------- memory
 
 
-def peak_of(estimate: Estimate, counted: Counted) -> float:
-    """The predicted peak, counted as the measurement was."""
-    outside = {child.name: float(child.value) for child in estimate.memory.children}
+def peak_of(estimate: Estimate, counted: Counted, *, last_rank: bool = False) -> float:
+    """The predicted peak, counted as the measurement was; of the last pipeline stage, or of the one that needs most."""
+    device = max(estimate.stages, key=lambda stage: stage.stage).device if last_rank else estimate.memory
+    outside = {child.name: float(child.value) for child in device.children}
     reserve, context = outside.get("reserve", 0.0), outside.get("context", 0.0)
+    peak = float(device.value)
     if counted == "allocated":
-        return estimate.peak_bytes - reserve - context
-    return estimate.peak_bytes - context if counted == "reserved" else estimate.peak_bytes
+        return peak - reserve - context
+    return peak - context if counted == "reserved" else peak
 
 
 # What a framework's own log prints where the source does not say.
@@ -169,7 +174,8 @@ def memory_reading(run: MeasuredRun) -> MemoryReading | None:
     if not run.peak_mem_gb or "peak_mem_gb" in dict(run.malformed):
         return None
     if exact := _EXACT.search(run.notes):
-        return MemoryReading(bytes=float(exact.group(1)), counted="allocated")
+        # A scalar of Megatron's TensorBoard log, which the last rank writes (megatron/training/global_vars.py).
+        return MemoryReading(bytes=float(exact.group(1)), counted="allocated", last_rank=True)
     return MemoryReading(bytes=run.peak_mem_gb * unit_of(run), counted=counted_of(run))
 
 

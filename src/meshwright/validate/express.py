@@ -19,6 +19,7 @@ from meshwright.spec.job import PRECISIONS
 from meshwright.spec.model import Mixer
 from meshwright.spec.plan import Problem
 from meshwright.spec.strategy import RECOMPUTES, SHARDINGS
+from meshwright.validate.megatron_tests import ffn_width, is_functional_test, layers_per_stage, settings_of
 from meshwright.validate.rows import MeasuredRun
 
 
@@ -167,7 +168,7 @@ def _from_columns(run: MeasuredRun) -> ModelSpec:
     # Plain GPT: LayerNorm, biases, tied embeddings. The squared-ReLU models (Nemotron) have none of these.
     plain = not gated and "squared-relu" not in other.lower()
     norm: Any = "layer" if plain else "rms"
-    width = count(run, "ffn_hidden", 4 * hidden)
+    width = ffn_width(run, count(run, "ffn_hidden", 4 * hidden))
     mlp = Mlp(width=width, gated=gated, bias=plain, activation="silu" if gated else "gelu")
     dense = [Block(mixer=mixer, mlp=mlp, norm=norm) for mixer in mixers_of(run, hidden, bias=plain)]
     if not count(run, "n_experts", 0):
@@ -186,9 +187,14 @@ def _from_columns(run: MeasuredRun) -> ModelSpec:
         blocks=blocks,
         pattern=pattern,
         tied_embeddings="untied" not in other and ("tied" in other or plain),
-        learned_positions=count(run, "seq_len") if "learned pos" in other else 0,
+        learned_positions=count(run, "seq_len") if "learned pos" in other or _tested(run, "learned_positions") else 0,
         final_norm=norm,
     )
+
+
+def _tested(run: MeasuredRun, setting: str) -> bool:
+    """Whether a run is a functional test of Megatron-LM with that setting."""
+    return is_functional_test(run) and bool(getattr(settings_of(run), setting))
 
 
 def _routed(run: MeasuredRun, layers: int) -> list[bool]:
@@ -215,7 +221,7 @@ def mixers_of(run: MeasuredRun, hidden: int, *, bias: bool) -> list[Mixer]:
         head_dim=head_dim,
         qkv_bias=bias or "biases" in other,
         out_bias=bias or "biases" in other,
-        qk_norm="head" if "qk-norm" in other.lower() else "none",
+        qk_norm="head" if "qk-norm" in other.lower() or _tested(run, "qk_norm") else "none",
         sinks="attention sinks" in other,
     )
     if window is None:
@@ -292,6 +298,7 @@ def job_of(run: MeasuredRun, device: Accelerator) -> Job:
         global_batch=count(run, "global_batch"),
         optimizer=optimizer_of(run.optimizer),
         software=software_of(run, device),
+        dropout=_tested(run, "dropout"),
         expert_imbalance=1.0 if "balanced" in run.notes else None,
     )
 
@@ -311,7 +318,7 @@ def optimizer_of(text: str) -> Any:
 
 # Framework of a row → (software profile, framework whose rules of partition hold).
 _STACKS: dict[str, tuple[str, str]] = {
-    "megatron": ("megatron-core", "megatron"), "nanotron": ("megatron-core", "megatron"),
+    "megatron": ("megatron-core", "megatron"), "nanotron": ("nanotron", "megatron"),
     "internevo": ("internevo", "megatron"), "colossalai": ("megatron-core", "megatron"),
     "megatron-deepspeed": ("megatron-deepspeed", "deepspeed"), "other": ("megatron-core", "megatron"),
     "fsdp": ("fsdp-eager", "fsdp"), "torchtitan": ("fsdp2", "fsdp"), "deepspeed": ("deepspeed", "deepspeed"),
@@ -336,11 +343,15 @@ def framework_of(run: MeasuredRun, device: Accelerator) -> str:
 
 
 def software_of(run: MeasuredRun, device: Accelerator) -> str:
-    """The software profile of a run: Megatron by the year of its run."""
+    """The software profile of a run: Megatron by the year of its run, its own tests by their name."""
+    if is_functional_test(run):
+        return settings_of(run).software
     profile = _stack(run, device)[0]
-    year = count(run, "year", 2024)
-    if profile == "fsdp2" and re.search(r"\beager\b", run.notes):
+    if run.framework.lower() == "torchtitan" and re.search(r"\beager\b", run.notes):
         return "fsdp2-eager"
+    if profile == "deepspeed" and "liger" in run.notes.lower():
+        return "deepspeed-liger"
+    year = count(run, "year", 2024)
     if run.framework.lower() == "megatron" and year <= 2023:
         return "megatron-2022" if year <= 2022 else "megatron-2023"
     return profile
@@ -392,6 +403,7 @@ def strategy_of(run: MeasuredRun, framework: str, where: Cluster, model: ModelSp
         sequence_parallel=tensor > 1 and sequence_parallel_of(run),
         micro_batch=count(run, "micro_batch"),
         schedule="interleaved" if virtual > 1 else "1f1b",
+        layers_per_stage=layers_per_stage(run),
         offload=offload_of(run),
         precision=precision_of(run),
         loss=loss_of(run, where.accelerator),
@@ -420,6 +432,9 @@ def sharding_of(run: MeasuredRun, framework: str) -> str:
 
 def shard_of(run: MeasuredRun, where: Cluster, tensor: int, ranks: int) -> int:
     """Ranks that share one sharded copy: those the note names, else (HSDP's usual way) those of a host."""
+    if is_functional_test(run) and run.sharding.lower() == "zero1":
+        instances = settings_of(run).optimizer_instances
+        return ranks // instances if instances > 1 and ranks % instances == 0 else 0
     if run.sharding.lower() == "hsdp":
         size = _stated(r"fsdp (\d+)", run.sharding_note) or where.node_size
     elif re.search(r"within (a |the |\d+-GPU )?(node|host)|= node", run.sharding_note):
@@ -439,10 +454,18 @@ def offload_of(run: MeasuredRun) -> str:
 
 def loss_of(run: MeasuredRun, device: Accelerator) -> str:
     """How logits and loss are computed: chunked where the notes say so; torchtitan compiles it since 2025."""
+    if is_functional_test(run):
+        return settings_of(run).loss
     if re.search(r"liger|tiled (logits|loss|compute)", run.notes, re.IGNORECASE):
         return "chunked"
-    recent = device.architecture == "blackwell" or "torch 2.9" in run.notes
-    return "compiled" if run.framework.lower() == "torchtitan" and recent else "auto"
+    framework = run.framework.lower()
+    if framework == "nanotron":  # fp32 logits, their difference from the largest and its exponential: three tensors
+        return "plain"
+    if framework != "torchtitan":
+        return "auto"
+    if (run.year or 0) >= 2026:  # pytorch/torchtitan pull request 2937: head and loss over a chunk of tokens at a time
+        return "chunked"
+    return "compiled" if device.architecture == "blackwell" or "torch 2.9" in run.notes else "auto"
 
 
 def overlaps_of(run: MeasuredRun) -> dict[str, Any]:
