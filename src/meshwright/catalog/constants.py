@@ -66,8 +66,8 @@ def fitted() -> Mapping[str, float]:
 
 
 @remembers_constants(maxsize=64)
-def constants(kind: str, name: str) -> Mapping[str, Any]:
-    """Values of file `data/<kind>/<name>.toml`, inherited ones included.
+def constants(kind: str, name: str, fits: bool = True) -> Mapping[str, Any]:
+    """Values of file `data/<kind>/<name>.toml`, inherited ones included; `fits`: and as fitted to measured runs.
 
     Raises `UnknownNameError` when there is no such file.
     """
@@ -77,10 +77,10 @@ def constants(kind: str, name: str) -> Mapping[str, Any]:
     document = tomllib.loads(path.read_text("utf-8"))
     values: dict[str, Any] = {}
     if parent := document.get("inherits"):
-        values.update(constants(kind, parent))
+        values.update(constants(kind, parent, fits))
     values.update({key: entry["value"] for key, entry in document["constants"].items()})
     prefix = f"{kind}.{name}."
-    for known in (fitted(), _trial):
+    for known in (fitted(), _trial) if fits else ():
         values.update({key.removeprefix(prefix): value for key, value in known.items() if key.startswith(prefix)})
     return MappingProxyType(values)
 

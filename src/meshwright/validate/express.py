@@ -269,8 +269,14 @@ def moe_of(run: MeasuredRun, dense_width: int, gated: bool) -> Moe:
 
 @lru_cache(maxsize=4096)
 def _cluster(device: str, count: int, slices: int, node_size: int | None, nic_bandwidth: float | None) -> Cluster:
-    return cluster(f"{device}:{count}", slices=slices if slices > 1 else None, node_size=node_size,
-                   nic_bandwidth=nic_bandwidth)  # fmt: skip
+    where = cluster(f"{device}:{count}", slices=slices if slices > 1 else None, node_size=node_size,
+                    nic_bandwidth=nic_bandwidth)  # fmt: skip
+    # Less than a card of 100 Gb/s each: several accelerators share one, over a fabric that the row does not name.
+    shared = nic_bandwidth is not None and nic_bandwidth < SLOWEST_CARD and not where.torus
+    return replace(where, fabric="shared-cards") if shared else where
+
+
+SLOWEST_CARD = 100e9 / 8  # B/s
 
 
 def cluster_of(run: MeasuredRun, device: Accelerator) -> Cluster:
