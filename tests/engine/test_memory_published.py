@@ -1,4 +1,4 @@
-"""Single terms of a memory peak against published measurements, and verdicts on runs known to have run out of memory."""
+"""Single terms of a memory peak against published measurements, and verdicts on runs that ran out of memory."""
 
 from __future__ import annotations
 

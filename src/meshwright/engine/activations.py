@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from meshwright.catalog.constants import constants
 from meshwright.engine.operators import Shape, Walk, block_input_bytes, block_walk, saved_bytes
 from meshwright.engine.software import Software
-from meshwright.formulas.numeric import largest, minimum, where
+from meshwright.formulas.numeric import minimum, two_largest, where
 from meshwright.spec.cluster import Accelerator
 from meshwright.spec.model import ModelSpec
 from meshwright.spec.strategy import Strategy
@@ -92,12 +92,12 @@ def _at_heaviest(walk: Walk, shape: Shape) -> Walk:
 def stored_and_transient(walk: Walk, shape: Shape, block_input: Any, strategy: Strategy) -> tuple[Any, Any]:
     """Stored and transient bytes of one block under the strategy's recompute mode.
 
-    Backward holds the gradient of an operator's output and of its input at once: twice the largest saved tensor.
-    Recomputed tensors come on top of what is stored.
+    Backward holds the gradient of an operator's output and of its input at once: as much as the two largest saved
+    tensors, which lie on both sides of the activation function or of the softmax. Recomputed tensors come on top of what is stored.
     """
     walk = _at_heaviest(walk, shape)
     everything = saved_bytes(walk, ())
-    working = 2 * largest(tensor.bytes for tensor in walk.saved)
+    working = two_largest(tensor.bytes for tensor in walk.saved)
     if strategy.recompute == "none":
         return everything, working
     if strategy.recompute == "full":
