@@ -1,4 +1,4 @@
-"""Single terms of a memory peak against published measurements, and verdicts on runs known to have run out of memory."""
+"""Single terms of a memory peak against published measurements, and verdicts on runs that ran out of memory."""
 
 from __future__ import annotations
 
@@ -202,3 +202,11 @@ def test_qwen_3b_with_a_batch_longer_than_stated_does_not_fit():
     strategy = Strategy(framework="fsdp", data=8, sharding="zero3", sequence_parallel=False)
     found = estimate(model, "a100-sxm-80gb:8", job, strategy)
     assert term(found, "logits") / 14 * 4 / GIB == pytest.approx(2.32, rel=0.01)
+
+
+def test_fp8_keeps_the_inputs_of_products_in_eight_bits():
+    """gold-0529: 411 MB from what lies between steps to the peak, on the last rank of TP 2 and PP 2."""
+    job = Job(seq_len=1024, global_batch=128, software="megatron-deterministic", dropout=True)
+    strategy = Strategy(data=2, tensor=2, pipeline=2, sharding="zero1", micro_batch=2, precision="fp8")
+    last = estimate(SMALL, "gb200-nvl72:8", replace(job, precision="fp8"), strategy).stages[-1].phases
+    assert last["forward"] - last["initialise"] == pytest.approx(410.6e6, rel=0.02)

@@ -34,7 +34,8 @@ def step(
     arguments: dict[str, Any] = {
         "micro_batches": 8, "pipeline": pipeline, "virtual": 1, "schedule": "1f1b", "stages": classes,
         "times": times or [StageTime(1.0, 2.0)] * len(classes), "traffic": [traffic] * len(classes), "send": 0.0,
-        "optimizer": 0.0, "waits": [StageTime(0.0, 0.0)] * len(classes), "software": STACK, "overlap_reduce": True, "overlap_gather": True,
+        "optimizer": 0.0, "waits": [StageTime(0.0, 0.0)] * len(classes), "software": STACK,
+        "overlap_reduce": True, "overlap_gather": True,
         "contention": 0.0, "data_time": 0.0,
     }  # fmt: skip
     return assemble(**{**arguments, **changes})

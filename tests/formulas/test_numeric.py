@@ -32,13 +32,14 @@ def test_single_arguments_agree_with_numpy(name: str, x: float) -> None:
     ("given_values", "expected"),
     [
         ((), 0.0),
-        ((3.0, 7, 5.0), 7),
-        ((np.array([1.0, 9.0]), 4.0), np.array([4.0, 9.0])),
-        ((2, np.array([1.0, 9.0]), np.array([5.0, 3.0])), np.array([5.0, 9.0])),
+        ((3.0,), 3.0),
+        ((3.0, 7, 5.0), 12),
+        ((np.array([1.0, 9.0]), 4.0), np.array([5.0, 13.0])),
+        ((2, np.array([1.0, 9.0]), np.array([5.0, 3.0])), np.array([7.0, 12.0])),
     ],
 )
-def test_largest(given_values: tuple[Any, ...], expected: Any) -> None:
-    assert np.array_equal(n.largest(given_values), expected)
+def test_two_largest(given_values: tuple[Any, ...], expected: Any) -> None:
+    assert np.array_equal(n.two_largest(given_values), expected)
 
 
 def test_where_picks_by_row() -> None:

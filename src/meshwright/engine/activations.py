@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from meshwright.catalog.constants import constants
 from meshwright.engine.operators import Shape, Walk, block_input_bytes, block_walk, saved_bytes
 from meshwright.engine.software import Software
-from meshwright.formulas.numeric import largest, minimum, where
+from meshwright.formulas.numeric import minimum, two_largest, where
 from meshwright.spec.cluster import Accelerator
 from meshwright.spec.model import ModelSpec
 from meshwright.spec.strategy import Strategy
@@ -89,15 +89,34 @@ def _at_heaviest(walk: Walk, shape: Shape) -> Walk:
     return walk._replace(saved=saved)
 
 
+# Inputs of matrix products, which Transformer Engine keeps as it multiplies them: bytes over those of 16-bit values.
+_QUANTISED = {"fp8": 1 / 2, "mxfp8": 33 / 64, "nvfp4": 9 / 32}
+_INPUTS = ("attention.qkv.input", "attention.down.input", "mlp.in.input", "mlp.out.input", "shared.in.input",
+           "shared.out.input", "moe.in.input", "moe.out.input")  # fmt: skip
+
+
+def _quantised(walk: Walk, strategy: Strategy) -> Walk:
+    """The walk with inputs of products in the recipe's own format; the attention's output is needed as it is, too."""
+    share = _QUANTISED.get(strategy.precision, 1.0)
+    if share == 1.0 or strategy.framework != "megatron":
+        return walk
+    saved = []
+    for s in walk.saved:
+        both = 1 + share if s.name == "attention.out.input" else 1.0
+        saved.append(s._replace(bytes=s.bytes * (share if s.name in _INPUTS else both)))
+    return walk._replace(saved=tuple(saved))
+
+
 def stored_and_transient(walk: Walk, shape: Shape, block_input: Any, strategy: Strategy) -> tuple[Any, Any]:
     """Stored and transient bytes of one block under the strategy's recompute mode.
 
-    Backward holds the gradient of an operator's output and of its input at once: twice the largest saved tensor.
-    Recomputed tensors come on top of what is stored.
+    Backward holds the gradient of an operator's output and of its input at once: as much as the two largest saved
+    tensors, which lie on both sides of the activation function or of the softmax. Recomputed tensors come on top of
+    what is stored.
     """
-    walk = _at_heaviest(walk, shape)
+    walk = _quantised(_at_heaviest(walk, shape), strategy)
     everything = saved_bytes(walk, ())
-    working = 2 * largest(tensor.bytes for tensor in walk.saved)
+    working = two_largest(tensor.bytes for tensor in walk.saved)
     if strategy.recompute == "none":
         return everything, working
     if strategy.recompute == "full":

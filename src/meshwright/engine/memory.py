@@ -412,7 +412,7 @@ def peak_of(x: Setting, phases: Mapping[str, Any], flat: Any, context: Any) -> t
     for name in names:
         allocated = maximum(allocated, phases[name])
     fraction = constants("memory", "frameworks")[f"reserve_{x.strategy.framework}"]
-    held = maximum(allocated, phases["backward"] + flat)
+    held = maximum(allocated, phases["backward"] + flat) if x.strategy.framework == "deepspeed" else allocated
     reserve = f.allocator_reserve(held, fraction) + (held - allocated)
     return allocated, reserve, allocated + reserve + context
 

@@ -42,15 +42,18 @@ def maximum(a: Any, b: Any) -> Any:
     return a if a >= b else b
 
 
-def largest(values: Iterable[Any]) -> Any:
-    """The largest of non-negative `values`, element by element where any is an array; 0 of none."""
-    plain, best = 0.0, None
+def two_largest(values: Iterable[Any]) -> Any:
+    """Sum of the two largest of non-negative `values`, element by element where any is an array; 0 of none.
+
+    >>> two_largest([3.0, 1.0, 2.0])
+    5.0
+    """
+    first: Any = 0.0
+    second: Any = 0.0
     for value in values:
-        if isinstance(value, _ARRAY):
-            best = value if best is None else np.maximum(best, value)
-        elif value > plain:
-            plain = value
-    return plain if best is None else np.maximum(best, plain)
+        second = maximum(second, minimum(first, value))
+        first = maximum(first, value)
+    return first + second
 
 
 def minimum(a: Any, b: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from meshwright.engine.evaluate import estimate_legal
@@ -14,7 +14,7 @@ from meshwright.errors import MeshwrightError
 from meshwright.messages import N_, Text
 from meshwright.spec.estimate import Estimate
 from meshwright.spec.plan import Problem
-from meshwright.validate.express import Skipped, express
+from meshwright.validate.express import Expressed, Skipped, express
 from meshwright.validate.rows import MeasuredRun
 
 Progress = Callable[[float, Any], None]
@@ -102,7 +102,7 @@ def _compared(run: MeasuredRun) -> Compared:
         raise Skipped(Text(N_("neither throughput nor memory was measured")))
     expressed = express(run)
     estimates = [estimate_legal(expressed.problem, strategy) for strategy in expressed.strategies]
-    possible = [e for e in estimates if _may_fit(e)] or estimates
+    possible = [e for e in estimates if _may_fit(e)] or _with_chunked_loss(expressed) or estimates
     chosen = _likeliest(possible, reading)
     intervals = [interval_of(e) for e in possible]
     interval = (min(low for low, _ in intervals), max(high for _, high in intervals))
@@ -122,6 +122,12 @@ def _compared(run: MeasuredRun) -> Compared:
         counted=counted,
         assumed_recompute=chosen.strategy.recompute if len(estimates) > 1 else "",
     )
+
+
+def _with_chunked_loss(expressed: Expressed) -> list[Estimate]:
+    """The settings that fit once the loss is computed by chunks: the run trained, and may have done so unsaid."""
+    unsaid = [replace(strategy, loss="chunked") for strategy in expressed.strategies if strategy.loss == "auto"]
+    return [e for e in (estimate_legal(expressed.problem, strategy) for strategy in unsaid) if _may_fit(e)]
 
 
 def _may_fit(estimate: Estimate) -> bool:
