@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from meshwright.errors import InputError, UsageError
+from meshwright.errors import InputError, UnknownNameError, UsageError
 from meshwright.messages import N_, Text
 from meshwright.settings import CLUSTER_OVERRIDES, Settings
 from meshwright.spec.job import OPTIMIZERS, PRECISIONS, Job
@@ -558,12 +558,31 @@ def explainable() -> list[Subject]:
 
 
 def validate(
-    runs: str | Path | bytes, *, tiers: Sequence[str] = (), where: str = "", progress: Progress | None = None
+    runs: str | Path | bytes,
+    *,
+    tiers: Sequence[str] = (),
+    leave_out: str = "",
+    where: str = "",
+    progress: Progress | None = None,
 ) -> Validation:
-    """Predictions against the measured runs of a CSV file (its path, or its content as bytes)."""
+    """Predictions against the measured runs of a CSV file (its path, or its content as bytes).
+
+    `leave_out`: source, publisher or model. Every run is then predicted by constants fitted to the runs of the file
+    without its own group, and its interval comes from theirs (needs the extra `fit`; minutes).
+    """
+    from meshwright.validate import summarise
     from meshwright.validate import validate as run
 
-    return run(runs, tiers=tiers, where=where, progress=progress)
+    if not leave_out:
+        return run(runs, tiers=tiers, where=where, progress=progress)
+    from meshwright.calibrate import GROUPINGS, cross_validated
+    from meshwright.validate.compare import of_compared
+
+    if leave_out not in GROUPINGS:
+        raise UnknownNameError(Text(N_("group of runs")), leave_out, GROUPINGS)
+    found = run(runs, where=where, progress=None)  # constants learn from every tier, whichever are shown
+    rows = of_compared(cross_validated(found.rows, leave_out, progress=progress), tiers)
+    return dataclasses.replace(found, rows=rows, summary=summarise(rows), held_out=leave_out)
 
 
 def catalog_list(kind: str | None = None, contains: str = "") -> list[Row]:

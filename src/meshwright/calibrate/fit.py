@@ -20,6 +20,7 @@ from meshwright.calibrate.observe import Observation
 from meshwright.catalog.constants import overlaid
 from meshwright.engine.evaluate import step_seconds
 from meshwright.errors import MissingExtraError
+from meshwright.messages import N_, Text
 
 Vector = npt.NDArray[np.float64]
 Progress = Callable[[float, Any], None]
@@ -129,5 +130,9 @@ def _least_squares() -> Any:
     try:
         from scipy.optimize import least_squares
     except ImportError:
-        raise MissingExtraError("fit", "scipy") from None
+        raise MissingExtraError(
+            Text(N_("fitting constants needs scipy, which is not installed")),
+            where="scipy",
+            fix=Text(N_("install it: {command}"), command="pip install 'meshwright[fit]'"),
+        ) from None
     return least_squares

@@ -51,9 +51,7 @@ def held_out(
             point = solve(runs, known.free, point, predict(known.free, point, runs), known.slopes, rest)
         mine = [n for n, name in enumerate(names) if name == group]
         seconds = predict(known.free, point, [runs[n] for n in mine])
-        out |= {
-            n: HeldOut(run=runs[n], group=group, log_seconds=float(s)) for n, s in zip(mine, seconds, strict=True)
-        }
+        out |= {n: HeldOut(run=runs[n], group=group, log_seconds=float(s)) for n, s in zip(mine, seconds, strict=True)}
         if progress is not None:
             progress((i + 1) / len(groups), group)
     return tuple(out[n] for n in range(len(runs)))

@@ -10,12 +10,25 @@ from typing import Any
 from meshwright.errors import InputError
 from meshwright.files import read_bytes
 from meshwright.messages import N_, Text
+from meshwright.validate.choice import Choices, ChoiceSet, by_source, choice_sets
 from meshwright.validate.compare import Compared, Progress, compare, of_tiers
 from meshwright.validate.html import page
 from meshwright.validate.rows import LARGEST, MeasuredRun, read_runs
 from meshwright.validate.summary import Group, Spread, Summary, as_row, as_summary, summarise
 
-__all__ = ["Compared", "Group", "MeasuredRun", "Spread", "Summary", "Validation", "compare", "read_runs", "validate"]
+__all__ = [
+    "ChoiceSet",
+    "Choices",
+    "Compared",
+    "Group",
+    "MeasuredRun",
+    "Spread",
+    "Summary",
+    "Validation",
+    "compare",
+    "read_runs",
+    "validate",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +37,12 @@ class Validation:
 
     rows: tuple[Compared, ...]
     summary: Summary
+    held_out: str = ""  # what was left out to predict each row: source, publisher, model; empty: nothing
+
+    @property
+    def choices(self) -> tuple[Choices, ...]:
+        """By source, whether the predictions pick the best of the strategies measured for one job."""
+        return by_source(choice_sets(self.rows))
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -33,7 +52,9 @@ class Validation:
     @property
     def document(self) -> dict[str, Any]:
         """Rows and summary as plain data."""
-        return {"rows": self.lines, "summary": as_summary(self.summary)}
+        choices = [{name: getattr(c, name) for name in c.__dataclass_fields__} for c in self.choices]
+        summary = {**as_summary(self.summary), "held_out": self.held_out or None, "choices": choices}
+        return {"rows": self.lines, "summary": summary}
 
     def html(self, language: str = "en") -> str:
         """One self-contained page."""

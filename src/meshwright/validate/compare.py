@@ -212,6 +212,12 @@ def counted_of(run: MeasuredRun) -> Counted:
 # ---------------------------------------------------------------------------------------------- selection
 
 
+def of_compared(rows: Iterable[Compared], tiers: Sequence[str]) -> tuple[Compared, ...]:
+    """Compared runs of the tiers named; all where none is."""
+    wanted = {tier.strip().upper() for tier in tiers}
+    return tuple(c for c in rows if not wanted or c.run.tier in wanted)
+
+
 def of_tiers(runs: Iterable[MeasuredRun], tiers: Sequence[str]) -> tuple[MeasuredRun, ...]:
     """Runs of the tiers named; of all where none is."""
     return tuple(run for run in runs if not tiers or run.tier in tiers)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from meshwright.engine.uncertainty import features as of_strategy
 from meshwright.messages import N_, Text
 from meshwright.validate.compare import Compared, memory_reading
 from meshwright.validate.express import taken_as_usual
@@ -164,14 +165,8 @@ def scale_of(devices: int) -> str:
 
 
 def features(c: Compared) -> tuple[str, ...]:
-    """The parallelism a run uses, by the short names of the field, and whether it routes tokens to experts."""
-    if c.estimate is None or c.problem is None:
-        return ()
-    s = c.estimate.strategy
-    degrees = (("tp", s.tensor), ("pp", s.pipeline), ("vpp", s.virtual), ("cp", s.context), ("ep", s.expert))
-    found = [name for name, degree in degrees if degree > 1]
-    sharded = "unsharded" if s.sharding == "none" else s.sharding
-    return (*(found or ["dp only"]), "moe" if c.problem.model.is_moe else "dense", sharded)
+    """The parallelism a run uses, and whether it routes tokens to experts."""
+    return () if c.estimate is None or c.problem is None else of_strategy(c.estimate.strategy, c.problem.model)
 
 
 # ---------------------------------------------------------------------------------------------- the naive guess

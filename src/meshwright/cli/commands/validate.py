@@ -23,16 +23,19 @@ from meshwright.messages import N_, Text
     examples=(
         "validate measured_runs.csv --tier A,A-",
         "validate measured_runs.csv --html accuracy.html",
+        "validate measured_runs.csv --leave-out source",
         "validate - --json < runs.csv",
     ),
 )
 @click.argument("file")
 @option("--tier", metavar="NAME,…", help=N_("Only rows of these tiers, e.g. A,A-."))
+@option("--leave-out", "leave_out", metavar="GROUP", type=click.Choice(("source", "publisher", "model")),
+        help=N_("Predict every run by constants fitted without its source, publisher or model family (minutes)."))  # fmt: skip
 @option("--html", metavar="FILE", section=OUTPUT, envvar=None,
         help=N_("Also write one page with the scatter plot and the errors by factor."))  # fmt: skip
 @option("--worst", metavar="N", type=click.IntRange(0, 10_000), default=10, section=OUTPUT,
         help=N_("How many of the rows that are furthest off to show."))  # fmt: skip
-def command(screen: Screen, file: str, tier: str | None, html: str | None, worst: int) -> int:
+def command(screen: Screen, file: str, tier: str | None, leave_out: str | None, html: str | None, worst: int) -> int:
     """Compare, and write the page if one is wanted."""
     from meshwright import api
     from meshwright.cli.language import current, say
@@ -49,7 +52,7 @@ def command(screen: Screen, file: str, tier: str | None, html: str | None, worst
             fix=Text(N_("name one, e.g. {examples}"), examples="--html accuracy.html"),
         )
     with screen.progress() as progress:
-        found = api.validate(runs, tiers=tiers, progress=progress)
+        found = api.validate(runs, tiers=tiers, leave_out=leave_out or "", progress=progress)
     if html is not None:
         screen.note(say(N_("written to {path}"), path=write_file(html, found.html(current()), force=screen.force)))
 

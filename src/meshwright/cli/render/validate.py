@@ -27,6 +27,9 @@ def draw(found: Any, view: View, *, worst: int) -> Iterable[Any]:
         compared=f"{summary.compared:,}", rows=f"{summary.rows:,}", skipped=f"{summary.skipped:,}",
     )  # fmt: skip
     yield parts.line(counts, "bold")
+    if found.held_out:
+        text = N_("every run predicted by constants and intervals that never saw its {group}")
+        yield parts.line(say(text, group=say(HELD_OUT[found.held_out])))
     yield from headline(summary)
     if any(group.throughput for group in summary.groups):
         yield parts.heading(say(N_("Error of tokens/s by group")))
@@ -34,8 +37,27 @@ def draw(found: Any, view: View, *, worst: int) -> Iterable[Any]:
     if any(group.memory for group in summary.groups):
         yield parts.heading(say(N_("Error of peak memory by group")))
         yield parts.table(_memory_heads(), _memory_rows(summary), view)
+    yield from choice_part(found.choices, view)
     yield from worst_part(found.rows, view, worst)
     yield from skipped_part(summary, view)
+
+
+HELD_OUT: dict[str, str] = {"source": N_("source"), "publisher": N_("publisher"), "model": N_("model family")}
+
+
+def choice_part(choices: Sequence[Any], view: View) -> Iterable[Any]:
+    """What the strategy predicted to be best loses against the best one measured, by source."""
+    if not choices:
+        return
+    yield parts.heading(say(N_("Choice among measured strategies of one job")))
+    heads = ("", say(N_("jobs")), say(N_("strategies")), say(N_("regret")), say(N_("worst")),
+             say(N_("rank correlation")))  # fmt: skip
+    rows = [
+        (c.source[:40], show_count(c.sets), show_count(c.strategies), show_percent(c.regret, 1),
+         show_percent(c.worst_regret, 1), "-" if c.correlation is None else f"{c.correlation:.2f}")
+        for c in choices
+    ]  # fmt: skip
+    yield parts.table(heads, rows, view)
 
 
 def headline(summary: Any) -> Iterable[Any]:
