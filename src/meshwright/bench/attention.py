@@ -7,7 +7,7 @@ from typing import Any
 
 from meshwright.bench.gemm import matrix
 from meshwright.bench.machine import Machine
-from meshwright.bench.sweep import Call, Case, spread
+from meshwright.bench.sweep import Call, Case, ascending
 from meshwright.engine.operators import keys_per_query
 
 # batch, sequence, heads, key-value heads, width of queries and keys, width of values
@@ -29,9 +29,8 @@ BACKWARD_RATIO = 2.5  # five products instead of two
 
 def cases(machine: Machine) -> list[Case]:
     """Shapes × kernels × directions, causal, bf16."""
-    ordered = [*SHAPES[:2], *spread(SHAPES[2:])]
     kernels = _kernels(machine)
-    return [_case(machine, phase, name, *shape) for shape in ordered for name in kernels for phase in PHASES]
+    return ascending(_case(machine, phase, name, *shape) for shape in SHAPES for name in kernels for phase in PHASES)
 
 
 PHASES = ("forward", "backward")

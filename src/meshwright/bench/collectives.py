@@ -72,29 +72,25 @@ def between_processes(machine: Machine, processes: int, budget: Budget, seconds:
             where="--processes",
             fix=Text(N_("the nearest legal value is {value}"), value=str(count)),
         )
+    torch_processes: Any = machine.torch.multiprocessing
     with tempfile.TemporaryDirectory(prefix="meshwright-") as folder:
-        started = machine.torch.multiprocessing.spawn(
+        started = torch_processes.spawn(
             _one_process,
             (machine.device.type, processes, time.time() + seconds, LEAST_SHARE * seconds, folder),
             nprocs=processes,
             join=False,
         )
+        ended_badly = (torch_processes.ProcessRaisedException, torch_processes.ProcessExitedException)
         try:
             _wait(started, budget, seconds + GRACE)
             return _collected(Path(folder))
-        except (*_ended_badly(machine), OSError) as error:  # TimeoutError is one of these, or none came to an end
+        except (*ended_badly, OSError) as error:  # TimeoutError is one of these
             lines = [line for line in str(error).strip().splitlines() if line.strip()]
-            reason = lines[-1][:200] if lines else type(error).__name__
-            return [_all_skipped(machine, processes, reason)]
+            return [_all_skipped(machine, processes, lines[-1][:200] if lines else type(error).__name__)]
         finally:
             for process in started.processes:
                 if process.is_alive():
                     process.terminate()
-
-
-def _ended_badly(machine: Machine) -> tuple[type[Exception], ...]:
-    found = machine.torch.multiprocessing
-    return (found.ProcessRaisedException, found.ProcessExitedException)
 
 
 def _all_skipped(machine: Machine, processes: int, reason: str) -> Skipped:

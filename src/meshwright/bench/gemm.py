@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meshwright.bench.machine import Machine
 from meshwright.bench.records import Sample
-from meshwright.bench.sweep import Budget, Call, Case, Pace, once, sample_of, spread
+from meshwright.bench.sweep import Budget, Call, Case, Pace, ascending, once, sample_of
 from meshwright.formulas.roofline import matmul_flops
 
 SQUARES = (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -28,6 +29,7 @@ GROUPS = (
     (32, 512, 4096, 7168), (32, 512, 7168, 2048), (32, 128, 4096, 7168),
 )  # fmt: skip
 PHASES = ("forward", "data_gradient", "weight_gradient")
+BLOCK = 2**20 + 7  # values that are drawn; not a multiple of a row
 
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "tf32": 4, "fp8": 1}
 
@@ -39,11 +41,13 @@ def torch_dtype(torch: Any, name: str) -> Any:
 
 
 def matrix(machine: Machine, dtype: str, *sides: int) -> Any:
-    """Random values, as the power that a product draws depends on them."""
+    """Normal random values, as the power that a product draws depends on them; a large one repeats a block of them."""
     torch = machine.torch
-    first = "bf16" if dtype == "fp8" else dtype
-    values = torch.randn(*sides, device=machine.device, dtype=torch_dtype(torch, first))
-    return values.to(torch_dtype(torch, dtype)) if dtype == "fp8" else values
+    kind = torch_dtype(torch, "bf16" if dtype == "fp8" else dtype)
+    count = math.prod(sides)
+    block = torch.randn(min(count, BLOCK), device=machine.device, dtype=kind)
+    values = block if count <= BLOCK else block.repeat(-(-count // BLOCK))[:count]
+    return values.view(sides).to(torch_dtype(torch, dtype))
 
 
 # ---------------------------------------------------------------------------------------------- plain products
@@ -63,7 +67,7 @@ def products(machine: Machine) -> list[Case]:
     edges += [_product(machine, "bf16", "forward", 8192, 8192, k) for k in SHORT_INNER]
     edges += [_product(machine, "bf16", "forward", *sides) for sides in ODD]
     others = [_product(machine, dtype, "forward", n, n, n) for dtype in other_dtypes(machine) for n in SQUARES[1:]]
-    return [*squares, *spread([*layers, *edges]), *others]
+    return [*squares, *ascending([*layers, *edges]), *others]
 
 
 def other_dtypes(machine: Machine) -> Sequence[str]:
@@ -84,7 +88,8 @@ def _product(machine: Machine, dtype: str, phase: str, m: int, n: int, k: int) -
     low = dtype == "fp8"
     return Case(
         kind="gemm", phase=phase, kernel="torch._scaled_mm" if low else "torch.mm", shape={"m": m, "n": n, "k": k},
-        dtype=dtype, work=matmul_flops(m, n, k), unit="FLOP", size=BYTES[dtype] * (m * k + k * n) + 2 * m * n * (1 + low),
+        dtype=dtype, work=matmul_flops(m, n, k), unit="FLOP",
+        size=BYTES[dtype] * (m * k + k * n) + 2 * m * n * (1 + low),
         make=lambda: _scaled(machine, m, n, k) if low else _plain(machine, dtype, phase, m, n, k),
     )  # fmt: skip
 
@@ -118,8 +123,7 @@ def _scaled(machine: Machine, m: int, n: int, k: int) -> Call:
 
 def grouped(machine: Machine) -> list[Case]:
     """Products of the experts of one rank in one call, and their gradients."""
-    chosen = [GROUPS[0], *spread(GROUPS[1:])]
-    return [_grouped(machine, phase, *shape) for shape in chosen for phase in PHASES]
+    return ascending(_grouped(machine, phase, *shape) for shape in GROUPS for phase in PHASES)
 
 
 def _grouped(machine: Machine, phase: str, groups: int, rows: int, columns: int, inner: int) -> Case:
@@ -173,11 +177,12 @@ def largest_square(machine: Machine, seconds: float) -> Case | None:
     for case in products(machine)[: len(SQUARES)]:
         if case.size > 0.2 * machine.free_bytes():
             break
-        call = case.make()
-        once(call, machine, again=False)
-        if once(call, machine, again=False) * 50 > seconds and best is not None:
+        spent = once(case.make(), machine, again=True)
+        if spent * 50 > seconds and best is not None:
             break
         best = case
+        if spent * 10 > seconds:  # the next is eight times as large
+            break
     return best
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from meshwright.bench.gemm import BYTES, matrix
 from meshwright.bench.machine import Machine
-from meshwright.bench.sweep import Call, Case, spread
+from meshwright.bench.sweep import Call, Case, ascending
 
 ELEMENTS = (2**16, 2**20, 2**23, 2**25, 2**27)
 ROWS = ((512, 1024), (2048, 4096), (8192, 4096), (8192, 8192))  # tokens × width
@@ -19,7 +19,7 @@ NORM_BACKWARD = 1.5  # input and gradient read, gradient written: three passes f
 
 
 def cases(machine: Machine) -> list[Case]:
-    """All of them; first a copy that is large enough to tell how long the others will take."""
+    """All of them, those that move little first."""
     passes = [_pass(machine, name, n) for n in ELEMENTS for name in _PASSES]
     norms = [
         _norm(machine, name, phase, *side) for side in ROWS for name in _NORMS for phase in ("forward", "backward")
@@ -27,7 +27,7 @@ def cases(machine: Machine) -> list[Case]:
     copies = [_copy(machine, size) for size in COPIES]
     host = [_host_copy(machine, way, size) for size in COPIES for way in WAYS] if machine.device.type == "cuda" else []
     updates = [_update(machine, n) for n in ELEMENTS[1:]]
-    return [copies[1], *spread([*passes, *norms, copies[0], *copies[2:], *host, *updates])]
+    return ascending([*passes, *norms, *copies, *host, *updates])
 
 
 # ---------------------------------------------------------------------------------------------- element-wise

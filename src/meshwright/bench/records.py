@@ -94,8 +94,8 @@ class TrainingStep:
     work: float  # model FLOP of one step
     peak_bytes: float | None  # highest during the step
     peak_basis: Literal["allocated", "resident", ""]  # by torch's allocator, or by the operating system
-    state_bytes: float | None  # between steps: parameters and optimizer states (gradients are freed)
-    forward_bytes: float | None  # at the end of the forward pass: states and saved activations
+    state_bytes: float  # parameters and optimizer states, counted tensor by tensor
+    saved_bytes: float  # what the forward pass keeps for the backward pass beside parameters, counted likewise
 
     @property
     def rate(self) -> float:
@@ -141,7 +141,8 @@ def as_document(found: Measurements, predicted: Iterable[Mapping[str, Any]] = ()
     """The JSON document; `predicted` has what the model says of each sample and then of each step, in their order."""
     written = document(SCHEMA, found)
     lines = [*written["samples"], *written["steps"]]
-    for line, record in zip(lines, [*found.samples, *found.steps], strict=True):
+    records: list[Sample | TrainingStep] = [*found.samples, *found.steps]
+    for line, record in zip(lines, records, strict=True):
         line["rate"] = record.rate
     for line, values in zip(lines, predicted, strict=False):
         line.update(to_json(values))
@@ -172,15 +173,19 @@ def read(data: Any, *, where: str = "") -> Measurements:
 
 def _impossible(found: Measurements) -> Iterable[tuple[str, Text]]:
     """What annotations cannot say: times are positive and in order, counts are at least one."""
-    for name, records in (("samples", found.samples), ("steps", found.steps)):
-        for i, record in enumerate(records):
-            path = f"{name}[{i}]"
-            numbers = (record.seconds, record.seconds_min, record.work, *record.shape.values())
-            if not all(math.isfinite(number) and number > 0 for number in numbers):
-                yield path, Text(N_("times, sizes and work are above zero"))
-            elif record.seconds_min > record.seconds:
-                yield path, Text(N_("the least time is above the median"))
-            elif record.n < 1:
-                yield path, Text(N_("nothing was repeated"))
+    for i, sample in enumerate(found.samples):
+        yield from _impossible_times(f"samples[{i}]", sample)
+    for i, step in enumerate(found.steps):
+        yield from _impossible_times(f"steps[{i}]", step)
     if found.device.memory_bytes <= 0 or found.device.count < 1:
         yield "device", Text(N_("times, sizes and work are above zero"))
+
+
+def _impossible_times(path: str, record: Sample | TrainingStep) -> Iterable[tuple[str, Text]]:
+    numbers = (record.seconds, record.seconds_min, record.work, *record.shape.values())
+    if not all(math.isfinite(number) and number > 0 for number in numbers):
+        yield path, Text(N_("times, sizes and work are above zero"))
+    elif record.seconds_min > record.seconds:
+        yield path, Text(N_("the least time is above the median"))
+    elif record.n < 1:
+        yield path, Text(N_("nothing was repeated"))

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from meshwright.bench import machine as host
 from meshwright.bench.machine import Machine
@@ -84,7 +84,7 @@ def decoder(torch: Any, shape: Mapping[str, int]) -> Any:
     nn, functional = torch.nn, torch.nn.functional
     hidden, heads, kv_heads, width = (shape[key] for key in ("hidden", "heads", "kv_heads", "head_dim"))
 
-    class Block(nn.Module):  # type: ignore[misc, name-defined]
+    class Block(nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.before_attention, self.before_mlp = nn.RMSNorm(hidden), nn.RMSNorm(hidden)
@@ -108,7 +108,7 @@ def decoder(torch: Any, shape: Mapping[str, int]) -> Any:
             gate, up = self.gate_up(self.before_mlp(x)).chunk(2, dim=-1)
             return x + self.down(functional.silu(gate) * up)
 
-    class Decoder(nn.Module):  # type: ignore[misc, name-defined]
+    class Decoder(nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.embedding = nn.Embedding(shape["vocab"], hidden)
@@ -143,48 +143,42 @@ def _turn(machine: Machine, seq: int, width: int) -> tuple[Any, Any]:
 
 
 @dataclass(slots=True)
-class _Memory:
-    """Bytes above what stood when it was made: by the allocator on a GPU, resident on the CPU of a Linux host."""
+class _Peak:
+    """Highest memory above what stood when it was made: of torch's allocator on a GPU, resident on a Linux host."""
 
     machine: Machine
     base: float | None = None
 
     @property
-    def basis(self) -> Any:
-        if self.machine.device.type == "cuda":
-            return "allocated"
-        return "resident" if self.base is not None else ""
+    def on_gpu(self) -> bool:
+        return bool(self.machine.device.type == "cuda")
 
     def start(self) -> None:
-        self.base = self._now()
+        cuda = self.machine.torch.cuda
+        if self.on_gpu:
+            self.base = float(cuda.memory_allocated(self.machine.device))
+        elif self.machine.device.type == "cpu":
+            self.base = host.resident_bytes()
 
-    def _now(self) -> float | None:
-        if self.machine.device.type == "cuda":
-            return float(self.machine.torch.cuda.memory_allocated(self.machine.device))
-        return host.resident_bytes() if self.machine.device.type == "cpu" else None
-
-    def above(self) -> float | None:
-        now = self._now()
-        return None if now is None or self.base is None else max(now - self.base, 0.0)
-
-    def reset_peak(self) -> None:
-        if self.machine.device.type == "cuda":
+    def reset(self) -> None:
+        if self.on_gpu:
             self.machine.torch.cuda.reset_peak_memory_stats(self.machine.device)
         elif not host.reset_resident_peak():
             self.base = None
 
-    def peak(self) -> float | None:
+    def read(self) -> tuple[float | None, Literal["allocated", "resident", ""]]:
+        """Bytes, and who counted them."""
         if self.base is None:
-            return None
-        if self.machine.device.type == "cuda":
-            return float(self.machine.torch.cuda.max_memory_allocated(self.machine.device)) - self.base
+            return None, ""
+        if self.on_gpu:
+            return float(self.machine.torch.cuda.max_memory_allocated(self.machine.device)) - self.base, "allocated"
         found = host.resident_peak_bytes()
-        return None if found is None else max(found - self.base, 0.0)
+        return (None, "") if found is None else (max(found - self.base, 0.0), "resident")
 
 
 def _measure(machine: Machine, shape: Mapping[str, int], seconds: float) -> TrainingStep:
     torch = machine.torch
-    memory = _Memory(machine)
+    memory = _Peak(machine)
     memory.start()
     with machine.device:
         model = decoder(torch, shape)
@@ -207,46 +201,49 @@ def _measure(machine: Machine, shape: Mapping[str, int], seconds: float) -> Trai
     budget = Budget(seconds)
     for _ in range(WARM):
         whole()
-    machine.synchronize()
-    parts = [_in_parts(machine, forward, update, memory)]
-    memory.reset_peak()
-    guess = sum(parts[0].seconds)
-    n = max(LEAST, min(MOST, int(0.6 * budget.left / guess)))
+    parts = [_in_parts(machine, forward, update)]
+    memory.reset()
+    n = max(LEAST, min(MOST, int(0.6 * budget.left / sum(parts[0]))))
     times = [_timed(machine, whole) for _ in range(n)]
-    peak = memory.peak()
-    while len(parts) < LEAST:
-        parts.append(_in_parts(machine, forward, update, memory))
-    spent = [statistics.median(part.seconds[i] for part in parts) for i in range(3)]
+    peak, basis = memory.read()
+    parts += [_in_parts(machine, forward, update) for _ in range(LEAST - 1)]
+    spent = [statistics.median(seconds) for seconds in zip(*parts, strict=True)]
     return TrainingStep(
         shape=shape, precision="bf16", optimizer="adamw", parameters=sum(p.numel() for p in model.parameters()),
         seconds=statistics.median(times), seconds_min=min(times), n=n, forward_seconds=spent[0],
-        backward_seconds=spent[1], optimizer_seconds=spent[2], work=flops(shape), peak_bytes=peak,
-        peak_basis=memory.basis if peak is not None else "", state_bytes=parts[-1].state_bytes,
-        forward_bytes=parts[-1].forward_bytes,
+        backward_seconds=spent[1], optimizer_seconds=spent[2], work=flops(shape), peak_bytes=peak, peak_basis=basis,
+        state_bytes=state_bytes(model, optimizer), saved_bytes=saved_bytes(torch, model, forward),
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    seconds: tuple[float, float, float]
-    state_bytes: float | None
-    forward_bytes: float | None
+def state_bytes(model: Any, optimizer: Any) -> float:
+    """Bytes of parameters and of the tensors of the optimizer."""
+    kept = [value for state in optimizer.state.values() for value in state.values() if hasattr(value, "numel")]
+    return float(sum(tensor.numel() * tensor.element_size() for tensor in [*model.parameters(), *kept]))
 
 
-def _in_parts(machine: Machine, forward: Callable[[], Any], update: Callable[[], None], memory: _Memory) -> _Parts:
-    """One step with a wait after each part."""
-    states = memory.above()
-    loss: Any = None
+def saved_bytes(torch: Any, model: Any, forward: Callable[[], Any]) -> float:
+    """Bytes of the storages that autograd keeps from one forward pass, those of the parameters left out."""
+    parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    found: dict[int, int] = {}
 
-    def begin() -> None:
-        nonlocal loss
-        loss = forward()
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
 
-    first = _timed(machine, begin)
-    after = memory.above()
-    second = _timed(machine, lambda: loss.backward())
-    third = _timed(machine, update)
-    return _Parts((first, second, third), states, after)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = forward()  # held, so that no storage is freed and counted again under another address
+    del loss
+    return float(sum(found.values()))
+
+
+def _in_parts(machine: Machine, forward: Callable[[], Any], update: Callable[[], None]) -> tuple[float, float, float]:
+    """Seconds of forward, backward and update of one step, with a wait after each."""
+    loss: list[Any] = []
+    first = _timed(machine, lambda: loss.append(forward()))
+    return first, _timed(machine, lambda: loss.pop().backward()), _timed(machine, update)
 
 
 def _timed(machine: Machine, call: Callable[[], None]) -> float:

@@ -22,7 +22,7 @@ Call = Callable[[], object]
 SHARE_OF_FREE = 0.4  # of the free memory, at most, for all buffers of one case
 MOST_SETS = 16  # of rotating buffers
 LEAST_REPEATS, MOST_REPEATS = 3, 40
-HOPE = 8.0  # a larger case may reach a better rate, up to this many times the best so far
+HOPE = 3.0  # a larger case may reach a better rate, up to this many times the best so far
 PATIENCE = 0.08  # of the time left, that one case may take where its even share is less
 LEAST_BATCH_SECONDS = 100e-6  # a repeat is at least this long: events resolve half a microsecond
 MOST_BATCH = 256
@@ -107,9 +107,10 @@ def run(
     end = budget.spent + seconds
     for i, case in enumerate(cases):
         budget.tell(Text(N_("{what}"), what=f"{case.kind} {case.phase} {shape_words(case.shape)} {case.dtype}"))
-        share = (end - budget.spent) / (len(cases) - i)
+        left = end - budget.spent
+        share = left / (len(cases) - i)
         try:
-            allowed = max(2 * share, PATIENCE * (end - budget.spent)) if i else math.inf  # the first is small
+            allowed = min(max(2 * share, PATIENCE * left), left) if i else math.inf  # the first is small
             yield _run_one(case, machine, max(share, 0.0), allowed, pace)
         except machine.torch.OutOfMemoryError:
             yield case.skipped(Text(N_("the device ran out of memory")))
@@ -126,7 +127,6 @@ def _run_one(case: Case, machine: Machine, share: float, allowed: float, pace: P
                                  room=f"{room:,.0f}"))  # fmt: skip
     if pace.seconds(case) * (LEAST_REPEATS + 2) > allowed or allowed <= 0:
         return case.skipped(Text(N_("no time was left for it")))
-    sets = max(1, min(math.ceil(3 * machine.cache_bytes / case.size), MOST_SETS, int(room / case.size)))
     calls = [case.make()]
     guess = once(calls[0], machine, again=pace.seconds(case) * 10 < allowed)
     if machine.events and guess < SHORT:  # the host's clock sees mostly its own call
@@ -134,6 +134,8 @@ def _run_one(case: Case, machine: Machine, share: float, allowed: float, pace: P
     pace.learn(case, guess)
     if guess * LEAST_REPEATS > allowed:
         return case.skipped(Text(N_("no time was left for it")))
+    sets = min(math.ceil(3 * machine.cache_bytes / case.size), MOST_SETS, int(room / case.size), int(share / guess / 4))
+    sets = max(sets, 1)
     calls += [case.make() for _ in range(sets - 1)]
     batch = 1 if guess >= LEAST_BATCH_SECONDS else min(math.ceil(LEAST_BATCH_SECONDS / guess), MOST_BATCH)
     for call in calls[1:]:  # every buffer is touched before it counts
@@ -170,12 +172,6 @@ def shape_words(shape: Mapping[str, int]) -> str:
     return " ".join(f"{name} {size:,}" for name, size in shape.items())
 
 
-def spread(cases: Iterable[Case]) -> list[Case]:
-    """The cases so that any beginning of the list covers its whole range: first, middle, quarters, eighths, …"""
-    waiting = list(cases)
-    order: list[int] = []
-    step = len(waiting)
-    while step >= 1 and len(order) < len(waiting):
-        order += [i for i in range(0, len(waiting), max(step, 1)) if i not in order]
-        step //= 2
-    return [waiting[i] for i in order]
+def ascending(cases: Iterable[Case]) -> list[Case]:
+    """From little work to much: where time is short, what is left out is what takes longest."""
+    return sorted(cases, key=lambda case: case.work)

@@ -36,8 +36,9 @@ def draw(found: Any, view: View, *, whole: bool) -> Iterable[Any]:
     yield from headline(measured)
     pairs = list(zip(measured.samples, found.predicted, strict=False))
     if pairs:
-        yield parts.heading(say(N_("Best rates, and time measured / predicted")))
-        yield parts.table(_summary_heads(), _summary_rows(pairs, view), view, left=(0, 1, 2))
+        yield parts.heading(say(N_("Best rates by kind")))
+        heads, *rows = _known(pairs, [_summary_heads(), *_summary_rows(pairs, view)], 5)
+        yield parts.table(heads, rows, view, left=(0, 1, 2))
         yield from samples_part(pairs, view, whole)
         yield from worst_part(pairs, view)
     yield from step_part(measured.steps, found.predicted[len(measured.samples) :], view)
@@ -106,6 +107,12 @@ def _summary_heads() -> Sequence[str]:
             say(N_("most")))  # fmt: skip
 
 
+def _known(pairs: Sequence[tuple[Any, Any]], rows: Sequence[Sequence[str]], columns: int) -> list[Sequence[str]]:
+    """Rows without the columns behind the first `columns` where nothing is known of the device."""
+    known = any(said.peak for _, said in pairs)
+    return [row if known else row[:columns] for row in rows]
+
+
 def _summary_rows(pairs: Sequence[tuple[Any, Any]], view: View) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
     for key in dict.fromkeys((s.kind, s.phase, s.dtype) for s, _ in pairs):
@@ -114,7 +121,8 @@ def _summary_rows(pairs: Sequence[tuple[Any, Any]], view: View) -> list[Sequence
         ratios = [ratio for pair in chosen if (ratio := ratio_of(*pair)) is not None]
         off = (statistics.median(ratios), min(ratios), max(ratios)) if ratios else (None,) * 3
         rows.append((kind_of(key[0]), phase_of(key[1]), key[2], f"{len(chosen)}",
-                     view.value(best.rate, f"{best.unit}/s"), _percent(share_of(best, said)), *map(_times, off)))  # fmt: skip
+                     view.value(best.rate, f"{best.unit}/s"), _percent(share_of(best, said)),
+                     *map(_times, off)))  # fmt: skip
     return rows
 
 
@@ -143,7 +151,8 @@ def samples_part(pairs: Sequence[tuple[Any, Any]], view: View, whole: bool) -> I
         chosen = sorted((pair for pair in pairs if pair[0].kind == kind), key=lambda pair: -pair[0].work)
         shown = chosen if whole else chosen[:SHOWN]
         yield parts.heading(f"{kind_of(kind)} · {' · '.join(dict.fromkeys(s.kernel for s, _ in shown))}")
-        yield parts.table(_sample_heads(), [_sample_row(*pair, view) for pair in shown], view, left=(0, 1, 2))
+        heads, *rows = _known(pairs, [_sample_heads(), *(_sample_row(*pair, view) for pair in shown)], 5)
+        yield parts.table(heads, rows, view, left=(0, 1, 2))
         if len(chosen) > len(shown):
             yield parts.line(say(N_("{n} more with --all"), n=len(chosen) - len(shown)), "dim")
 
@@ -171,10 +180,10 @@ def step_part(steps: Sequence[Any], predicted: Sequence[Any], view: View) -> Ite
                 backward=view.value(step.backward_seconds, "s"), optimizer=view.value(step.optimizer_seconds, "s"),
                 rate=view.value(step.rate, "FLOP/s"), share=_percent(share_of(step, said)))
         )  # fmt: skip
-        if step.peak_bytes is not None:
-            text = N_("peak memory {peak}, between steps {states}, after forward {forward}")
-            states, after = (parts.bytes_or_dash(value) for value in (step.state_bytes, step.forward_bytes))
-            yield parts.line(say(text, peak=show_bytes(step.peak_bytes), states=states, forward=after))
+        text = N_("peak memory {peak}, of which parameters and optimizer {states}, kept for backward {saved}")
+        sizes = (step.peak_bytes, step.state_bytes, step.saved_bytes)
+        peak, states, saved = (parts.bytes_or_dash(size) for size in sizes)
+        yield parts.line(say(text, peak=peak, states=states, saved=saved))
         if said.predicted_seconds is not None:
             text = N_("measured / predicted: time {time}, peak memory {memory}")
             memory = (
