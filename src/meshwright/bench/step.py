@@ -40,7 +40,7 @@ def run(machine: Machine, budget: Budget, seconds: float, pace: Pace) -> Iterato
         shape = dict(zip(KEYS, values, strict=True))
         reason = _too_large(shape, machine, seconds, pace)
         if reason is None:
-            budget.tell(Text(N_("{what}"), what=f"step {shape_words(shape)}"))
+            budget.tell(Text(N_("{note}"), note=f"step {shape_words(shape)}"))
             try:
                 yield _measure(machine, shape, seconds)
             except machine.torch.OutOfMemoryError:

@@ -106,7 +106,7 @@ def run(
     """Measure `cases` in `seconds`: what one leaves over goes to those behind it."""
     end = budget.spent + seconds
     for i, case in enumerate(cases):
-        budget.tell(Text(N_("{what}"), what=f"{case.kind} {case.phase} {shape_words(case.shape)} {case.dtype}"))
+        budget.tell(Text(N_("{note}"), note=f"{case.kind} {case.phase} {shape_words(case.shape)} {case.dtype}"))
         left = end - budget.spent
         share = left / (len(cases) - i)
         try:

@@ -172,9 +172,7 @@ def step_part(steps: Sequence[Any], predicted: Sequence[Any], view: View) -> Ite
     for step, said in zip(steps, predicted, strict=True):
         yield parts.heading(say(N_("One training step")))
         yield parts.line(shape_of(step.shape))
-        text = N_(
-            "{seconds} (forward {forward}, backward {backward}, optimizer {optimizer}) · {rate} · {share} of peak"
-        )
+        text = N_("{seconds}: forward {forward}, backward {backward}, optimizer {optimizer}; {rate} ({share} of peak)")
         yield parts.line(
             say(text, seconds=view.value(step.seconds, "s"), forward=view.value(step.forward_seconds, "s"),
                 backward=view.value(step.backward_seconds, "s"), optimizer=view.value(step.optimizer_seconds, "s"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from meshwright.cli import render
 from meshwright.cli.options import OUTPUT, option, verb
-from meshwright.cli.output import Answer, Screen, write_file
+from meshwright.cli.output import Answer, Screen, check_target, write_file
 from meshwright.messages import N_
 
 
@@ -41,6 +41,8 @@ def command(screen: Screen, only: str | None, save: str | None, whole: bool, **o
     from meshwright.serialize import dumps
 
     parts = tuple(part.strip() for part in (only or "").split(",") if part.strip())
+    for target in (save, screen.output):
+        check_target(target, force=screen.force)
     with screen.progress() as progress:
         found = api.bench_device(parts=parts, progress=progress, **options)
     if found is None:  # another rank of a launcher tells
