@@ -131,7 +131,8 @@ def test_the_step_is_what_estimate_says_of_the_same_model() -> None:
     strategy, _ = api.strategy(problem, framework="fsdp", sharding="zero3")
     estimate: Any = api.estimate(problem, strategy)
     assert found.predicted_seconds == pytest.approx(estimate.step_seconds)
-    assert 0.75 * estimate.peak_bytes < (found.predicted_peak_bytes or 0.0) < estimate.peak_bytes
+    whole_copy = 2 * step().parameters  # in bf16, of which FSDP holds two units
+    assert 0.75 * estimate.peak_bytes < (found.predicted_peak_bytes or 0.0) < estimate.peak_bytes + whole_copy
 
 
 def test_the_decoder_has_the_parameters_it_was_measured_with() -> None:

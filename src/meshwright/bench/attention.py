@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from meshwright.bench.gemm import matrix
@@ -66,7 +67,7 @@ def _make(
     query, key, value = (matrix(machine, "bf16", batch, n, seq, width).requires_grad_(backward) for n, width in sides)
 
     def attend() -> Any:
-        with _only(torch, kernel):
+        with _only(kernel):
             return torch.nn.functional.scaled_dot_product_attention(
                 query, key, value, is_causal=True, enable_gqa=heads != kv_heads
             )
@@ -78,10 +79,10 @@ def _make(
     return lambda: torch.autograd.grad(out, (query, key, value), upstream, retain_graph=True)
 
 
-def _only(torch: Any, kernel: str) -> Any:
+def _only(kernel: str) -> Any:
     """A context in which torch may take this kernel only; without a name, any."""
-    from contextlib import nullcontext
-
     if not kernel:
         return nullcontext()
-    return torch.nn.attention.sdpa_kernel([getattr(torch.nn.attention.SDPBackend, kernel)])
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel([getattr(SDPBackend, kernel)])

@@ -133,10 +133,11 @@ def _one_process(rank: int, device: str, processes: int, until: float, least: fl
 
 @contextmanager
 def _group(machine: Machine, meeting: str, rank: int, ranks: int, seconds: float) -> Iterator[None]:
-    backend = "nccl" if machine.device.type == "cuda" else "gloo"
+    on_gpu = machine.device.type == "cuda"
     machine.torch.distributed.init_process_group(
-        backend, init_method=meeting, rank=rank, world_size=ranks, timeout=timedelta(seconds=seconds + GRACE)
-    )
+        "nccl" if on_gpu else "gloo", init_method=meeting, rank=rank, world_size=ranks,
+        timeout=timedelta(seconds=seconds + GRACE), device_id=machine.device if on_gpu else None,
+    )  # fmt: skip
     try:
         yield
     finally:
@@ -192,7 +193,8 @@ def _one(ring: _Ring, operation: str, payload: int, share: float, expected: floa
     cramped = ring.highest([2.0 * payload - SHARE_OF_FREE * machine.free_bytes()])[0] > 0
     if cramped:
         return Skipped(**names, reason=Text(N_("the device ran out of memory")))
-    if expected * (LEAST + 2) > 2 * share or share <= 0:
+    allowed = 2 * share if payload > PAYLOADS[0] else math.inf  # the smallest is always measured
+    if expected * (LEAST + 2) > allowed or allowed <= 0:
         return Skipped(**names, reason=Text(N_("no time was left for it")))
     refusal, seconds = "", 0.0
     try:
@@ -205,7 +207,7 @@ def _one(ring: _Ring, operation: str, payload: int, share: float, expected: floa
     if refused:
         return Skipped(**names, reason=Text(N_("this device or this torch cannot do it: {reason}"), reason=refusal))
     guess = max(guess, 1e-7)
-    if guess * LEAST > 2 * share:
+    if guess * LEAST > allowed:
         return Skipped(**names, reason=Text(N_("no time was left for it")))
     batch = max(1, min(math.ceil(LEAST_BATCH_SECONDS / guess), MOST_BATCH))
     repeats = max(LEAST, min(int(share / (guess * batch)), MOST))

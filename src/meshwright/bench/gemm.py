@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from meshwright.bench.machine import Machine
 from meshwright.bench.records import Sample
@@ -100,14 +100,18 @@ def _plain(machine: Machine, dtype: str, phase: str, m: int, n: int, k: int) -> 
     left = matrix(machine, dtype, k, m).t() if phase == "weight_gradient" else matrix(machine, dtype, m, k)
     right = matrix(machine, dtype, n, k).t() if phase == "forward" else matrix(machine, dtype, k, n)
     out = torch.empty(m, n, device=machine.device, dtype=left.dtype)
-    if machine.device.type != "cuda" or dtype not in ("fp32", "tf32"):
-        return lambda: torch.mm(left, right, out=out)
+    if machine.device.type == "cuda" and dtype in ("fp32", "tf32"):
+        _multiply_fp32_as(torch, dtype)
+    return lambda: torch.mm(left, right, out=out)
 
-    def call() -> None:
-        torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
-        torch.mm(left, right, out=out)
 
-    return call
+def _multiply_fp32_as(torch: Any, dtype: str) -> None:
+    """Whether products of fp32 matrices are rounded to tf32 from now on; newer torch has another switch for it."""
+    switch = torch.backends.cuda.matmul
+    if hasattr(switch, "fp32_precision"):
+        switch.fp32_precision = "tf32" if dtype == "tf32" else "ieee"
+    else:
+        switch.allow_tf32 = dtype == "tf32"
 
 
 def _scaled(machine: Machine, m: int, n: int, k: int) -> Call:
@@ -191,22 +195,29 @@ def settle(machine: Machine, seconds: float, pace: Pace) -> None:
     case = largest_square(machine, seconds)
     if case is not None:
         found = windows(machine, case.make(), seconds, steady=lambda found: _level(found[-3:]))
-        pace.learn(case, min(found))
+        pace.learn(case, min(found.seconds))
 
 
 def _level(found: Sequence[float]) -> bool:
     return len(found) == 3 and max(found) <= min(found) * (1 + STEADY)
 
 
-def windows(machine: Machine, call: Call, seconds: float, steady: Callable[[Sequence[float]], bool]) -> list[float]:
-    """Seconds per call of windows of equal length without a pause, until they are `steady` or the time is over."""
+def windows(machine: Machine, call: Call, seconds: float, steady: Callable[[Sequence[float]], bool]) -> _Windows:
+    """Windows of equal length without a pause between their calls, until they are `steady` or the time is over."""
     guess = once(call, machine, again=True)
-    batch = max(1, int(seconds / WINDOWS / guess))
+    calls = max(1, int(seconds / WINDOWS / guess))
     found: list[float] = []
     budget = Budget(seconds)
     while not found or (budget.left > 0 and not steady(found)):
-        found += machine.elapsed([call], batch, 1, flush=False)
-    return found
+        found += machine.elapsed([call], calls, 1, flush=False)
+    return _Windows(found, calls)
+
+
+class _Windows(NamedTuple):
+    """Seconds per call of each window, and the calls in one."""
+
+    seconds: list[float]
+    calls: int
 
 
 def sustained(machine: Machine, seconds: float, pace: Pace) -> Iterable[Sample]:
@@ -214,14 +225,5 @@ def sustained(machine: Machine, seconds: float, pace: Pace) -> Iterable[Sample]:
     case = largest_square(machine, seconds)
     if case is not None:
         found = windows(machine, case.make(), seconds, steady=lambda _: False)
-        late = found[len(found) // 2 :]
-        sample = sample_of(case, late, 1, pace)
-        yield _renamed(sample, statistics.median(late))
-
-
-def _renamed(sample: Sample, seconds: float) -> Sample:
-    return Sample(
-        kind="gemm_sustained", phase=sample.phase, kernel=sample.kernel, shape=sample.shape, dtype=sample.dtype,
-        seconds=seconds, seconds_min=sample.seconds_min, n=sample.n, calls=sample.calls, work=sample.work,
-        unit=sample.unit,
-    )  # fmt: skip
+        late = found.seconds[len(found.seconds) // 2 :]
+        yield sample_of(replace(case, kind="gemm_sustained"), late, found.calls, pace)

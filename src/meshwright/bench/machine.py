@@ -22,7 +22,7 @@ from meshwright.messages import N_, Text
 
 LARGEST_FLUSH = 256 * 2**20  # bytes: no cache is larger, and writing more would only take time
 UNKNOWN_CACHE = 32 * 2**20
-LEAD_CYCLES = 40_000  # of the device clock, per call: what a host needs to put one kernel into the queue
+LEAD_CYCLES = 100_000  # of the device clock, per call: more than a host needs to put one kernel into the queue
 
 
 def torch_or_error(what: str) -> Any:
@@ -67,6 +67,12 @@ class Machine:
             held = self.torch.cuda.memory_reserved(self.device) - self.torch.cuda.memory_allocated(self.device)
             return float(free + held)
         return host_free_bytes()
+
+    @property
+    def out_of_memory(self) -> type[Exception]:
+        """What torch raises when the device has no memory left."""
+        found: type[Exception] = getattr(self.torch, "OutOfMemoryError", self.torch.cuda.OutOfMemoryError)
+        return found
 
     def release(self) -> None:
         """Give cached blocks back, so that the next shape finds the memory in one piece."""
@@ -152,11 +158,9 @@ def choose(torch: Any, name: str | None) -> Machine:
 
 
 def _device(torch: Any, name: str | None) -> Any:
-    found = torch.accelerator.current_accelerator()
-    here = found if found is not None and torch.accelerator.is_available() else torch.device("cpu")
+    here, count = _accelerator(torch)
     if name is None:
         return here
-    count = torch.accelerator.device_count() if here.type != "cpu" else 0
     legal = [*(f"{here.type}:{i}" for i in range(count)), "cpu"]
     if name not in (*legal, here.type):
         raise InputError(
@@ -165,6 +169,15 @@ def _device(torch: Any, name: str | None) -> Any:
             fix=Text(N_("choose one of {names}"), names=", ".join(legal)),
         )
     return torch.device(name)
+
+
+def _accelerator(torch: Any) -> tuple[Any, int]:
+    """The accelerator of this host and how many there are; the CPU where there is none."""
+    if torch.cuda.is_available():
+        return torch.device("cuda"), torch.cuda.device_count()
+    if hasattr(torch, "accelerator") and torch.accelerator.is_available():
+        return torch.accelerator.current_accelerator(), torch.accelerator.device_count()
+    return torch.device("cpu"), 0
 
 
 def describe(machine: Machine, accelerator: str | None = None) -> Device:

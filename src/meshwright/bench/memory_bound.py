@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from meshwright.bench.gemm import BYTES, matrix
-from meshwright.bench.machine import Machine
+from meshwright.bench.machine import Machine, host_free_bytes
 from meshwright.bench.sweep import Call, Case, ascending
 
 ELEMENTS = (2**16, 2**20, 2**23, 2**25, 2**27)
@@ -25,7 +25,8 @@ def cases(machine: Machine) -> list[Case]:
         _norm(machine, name, phase, *side) for side in ROWS for name in _NORMS for phase in ("forward", "backward")
     ]
     copies = [_copy(machine, size) for size in COPIES]
-    host = [_host_copy(machine, way, size) for size in COPIES for way in WAYS] if machine.device.type == "cuda" else []
+    pinned = [size for size in COPIES if size < 0.05 * host_free_bytes() and machine.device.type == "cuda"]
+    host = [_host_copy(machine, way, size) for size in pinned for way in WAYS]
     updates = [_update(machine, n) for n in ELEMENTS[1:]]
     return ascending([*passes, *norms, *copies, *host, *updates])
 

@@ -142,4 +142,7 @@ def _step(step: TrainingStep, accelerator: Accelerator) -> Prediction:
         return Prediction(peak=peak)
     beside = {term.name: float(term.value) for term in found.memory.children}
     tensors = found.peak_bytes - beside.get("reserve", 0.0) - beside.get("context", 0.0)
-    return Prediction(peak=peak, predicted_seconds=float(found.step_seconds), predicted_peak_bytes=float(tensors))
+    copy = 2.0 * step.parameters - beside.get("buffers", 0.0)  # FSDP keeps the bf16 copy of two units, `step` all of it
+    return Prediction(
+        peak=peak, predicted_seconds=float(found.step_seconds), predicted_peak_bytes=float(tensors + max(copy, 0.0))
+    )

@@ -82,7 +82,7 @@ class TrainingStep:
     """One training step of a small decoder: forward, backward, optimizer. Memory is above what stood before it."""
 
     shape: Mapping[str, int]  # hidden heads kv_heads head_dim ffn layers vocab seq micro_batch
-    precision: str  # bf16: parameters and optimizer states in fp32, products in bf16 (autocast)
+    precision: str  # bf16: parameters, gradients and optimizer states in fp32, a bf16 copy of the parameters computes
     optimizer: str
     parameters: int
     seconds: float

@@ -1,4 +1,8 @@
-"""One real training step: a small decoder of pre-norm blocks, rotary attention and SwiGLU, bf16 products, AdamW."""
+"""One real training step: a small decoder of pre-norm blocks, rotary attention and SwiGLU, under AdamW.
+
+As FSDP mixes precision: parameters, gradients and optimizer states in fp32, and a bf16 copy of the parameters, made
+at the start of the step, that computes.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ def run(machine: Machine, budget: Budget, seconds: float, pace: Pace) -> Iterato
             budget.tell(Text(N_("{note}"), note=f"step {shape_words(shape)}"))
             try:
                 yield _measure(machine, shape, seconds)
-            except machine.torch.OutOfMemoryError:
+            except machine.out_of_memory:
                 machine.release()
                 reason = Text(N_("the device ran out of memory"))
             else:
@@ -187,8 +191,8 @@ def _measure(machine: Machine, shape: Mapping[str, int], seconds: float) -> Trai
     turn = _turn(machine, shape["seq"], shape["head_dim"])
 
     def forward() -> Any:
-        with torch.autocast(machine.device.type, dtype=torch.bfloat16):
-            return model(tokens, turn)
+        copy = {name: parameter.to(torch.bfloat16) for name, parameter in model.named_parameters()}
+        return torch.func.functional_call(model, copy, (tokens, turn))
 
     def update() -> None:
         optimizer.step()

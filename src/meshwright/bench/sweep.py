@@ -112,7 +112,7 @@ def run(
         try:
             allowed = min(max(2 * share, PATIENCE * left), left) if i else math.inf  # the first is small
             yield _run_one(case, machine, max(share, 0.0), allowed, pace)
-        except machine.torch.OutOfMemoryError:
+        except machine.out_of_memory:
             yield case.skipped(Text(N_("the device ran out of memory")))
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
