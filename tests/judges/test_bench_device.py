@@ -241,7 +241,9 @@ def test_the_step_trains_and_is_told_in_parts(machine: Machine) -> None:
     assert done.seconds_min <= done.seconds and done.n >= 3
     assert all(seconds > 0 for seconds in (done.forward_seconds, done.backward_seconds, done.optimizer_seconds))
     assert 12 * done.parameters <= done.state_bytes < 12.01 * done.parameters  # fp32 parameter and two moments
-    assert done.peak_basis in ("resident", "") and (done.peak_bytes is None or done.peak_bytes > 0)
+    assert done.peak_basis in ("resident", "")
+    if done.peak_bytes is not None:  # states, gradients and the bf16 copy at least; not much beyond the guess
+        assert 0.8 * (done.state_bytes + 6 * done.parameters) < done.peak_bytes < 2 * step.needed_bytes(SHAPE)
     assert step.needed_bytes(SHAPE) > done.state_bytes + done.saved_bytes
 
 

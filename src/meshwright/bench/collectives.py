@@ -32,6 +32,7 @@ SHARE_OF_FREE = 0.2
 LEAST, MOST = 5, 20
 LEAST_BATCH_SECONDS = 1e-3  # a repeat is at least this long: it is timed by the clock of the host
 MOST_BATCH = 50
+HOPE = 4.0  # a larger payload may reach a better rate, up to this many times the best so far
 ELEMENT = 4  # bytes of fp32
 GRACE = 60.0  # seconds to start the processes and connect them
 LEAST_SHARE = 0.4  # of the time given to collectives, where starting the processes took most of it
@@ -171,10 +172,10 @@ def _measure(machine: Machine, budget: Budget, local: int) -> Found:
     ring = _Ring(machine, distributed.get_world_size(), local)
     found: Found = []
     sizes = [(operation, payload) for payload in PAYLOADS for operation in _CALLS]
-    rates: dict[str, float] = {}  # bytes of payload per second, the best so far: a lower bound for what comes
+    rates: dict[str, float] = {}  # bytes of payload per second, the best so far
     for i, (operation, payload) in enumerate(sizes):
         share = ring.highest([budget.left])[0] / (len(sizes) - i)
-        one = _one(ring, operation, payload, share, payload / rates[operation] if operation in rates else 0.0)
+        one = _one(ring, operation, payload, share, payload / rates[operation] / HOPE if operation in rates else 0.0)
         if isinstance(one, Sample):
             rates[operation] = max(rates.get(operation, 0.0), payload / one.seconds)
         found.append(one)

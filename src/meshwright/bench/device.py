@@ -58,6 +58,7 @@ def measure(
 ) -> DeviceBench | None:
     """Measure the device here. Under a launcher every rank takes part in the collectives; None on all but the first."""
     torch = torch_or_error("bench device")
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # loads a compiler that nothing here uses, for seconds
     budget = Budget(seconds, progress)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if device is None and collectives.launched() and torch.cuda.is_available():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import math
 import os
 import platform
@@ -314,6 +316,12 @@ def _size(text: str) -> float:
 def resident_bytes() -> float | None:
     """Memory of this process that is resident now."""
     return _status("VmRSS")
+
+
+def trim() -> None:
+    """Give memory that was freed back to the system, where the C library can, so that taking it again is seen."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def resident_peak_bytes() -> float | None:

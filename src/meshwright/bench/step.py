@@ -162,6 +162,7 @@ class _Peak:
         if self.on_gpu:
             self.base = float(cuda.memory_allocated(self.machine.device))
         elif self.machine.device.type == "cpu":
+            host.trim()
             self.base = host.resident_bytes()
 
     def reset(self) -> None:
@@ -180,43 +181,61 @@ class _Peak:
         return (None, "") if found is None else (max(found - self.base, 0.0), "resident")
 
 
-def _measure(machine: Machine, shape: Mapping[str, int], seconds: float) -> TrainingStep:
+@dataclass(frozen=True, slots=True)
+class _Trainer:
+    """A decoder, its optimizer, one batch, and the parts of a step."""
+
+    torch: Any
+    model: Any
+    optimizer: Any
+    tokens: Any
+    turn: tuple[Any, Any]
+
+    def forward(self) -> Any:
+        copy = {name: parameter.to(self.torch.bfloat16) for name, parameter in self.model.named_parameters()}
+        return self.torch.func.functional_call(self.model, copy, (self.tokens, self.turn))
+
+    def update(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def step(self) -> None:
+        self.forward().backward()
+        self.update()
+
+
+def _trainer(machine: Machine, shape: Mapping[str, int]) -> _Trainer:
     torch = machine.torch
-    memory = _Peak(machine)
-    memory.start()
     with machine.device:
         model = decoder(torch, shape)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     tokens = torch.randint(0, shape["vocab"], (shape["micro_batch"], shape["seq"]), device=machine.device)
-    turn = _turn(machine, shape["seq"], shape["head_dim"])
+    return _Trainer(torch, model, optimizer, tokens, _turn(machine, shape["seq"], shape["head_dim"]))
 
-    def forward() -> Any:
-        copy = {name: parameter.to(torch.bfloat16) for name, parameter in model.named_parameters()}
-        return torch.func.functional_call(model, copy, (tokens, turn))
 
-    def update() -> None:
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    def whole() -> None:
-        forward().backward()
-        update()
-
+def _measure(machine: Machine, shape: Mapping[str, int], seconds: float) -> TrainingStep:
+    _trainer(machine, dict(zip(KEYS, SHAPES[-1], strict=True))).step()  # what kernels load stays out of the peak
+    machine.release()
+    memory = _Peak(machine)
+    memory.start()
+    trainer = _trainer(machine, shape)
     budget = Budget(seconds)
     for _ in range(WARM):
-        whole()
-    parts = [_in_parts(machine, forward, update)]
+        trainer.step()
+    parts = [_in_parts(machine, trainer)]
     memory.reset()
     n = max(LEAST, min(MOST, int(0.6 * budget.left / sum(parts[0]))))
-    times = [_timed(machine, whole) for _ in range(n)]
+    times = [_timed(machine, trainer.step) for _ in range(n)]
     peak, basis = memory.read()
-    parts += [_in_parts(machine, forward, update) for _ in range(LEAST - 1)]
+    parts += [_in_parts(machine, trainer) for _ in range(LEAST - 1)]
     spent = [statistics.median(seconds) for seconds in zip(*parts, strict=True)]
+    model = trainer.model
     return TrainingStep(
         shape=shape, precision="bf16", optimizer="adamw", parameters=sum(p.numel() for p in model.parameters()),
         seconds=statistics.median(times), seconds_min=min(times), n=n, forward_seconds=spent[0],
         backward_seconds=spent[1], optimizer_seconds=spent[2], work=flops(shape), peak_bytes=peak, peak_basis=basis,
-        state_bytes=state_bytes(model, optimizer), saved_bytes=saved_bytes(torch, model, forward),
+        state_bytes=state_bytes(model, trainer.optimizer),
+        saved_bytes=saved_bytes(machine.torch, model, trainer.forward),
     )  # fmt: skip
 
 
@@ -243,11 +262,11 @@ def saved_bytes(torch: Any, model: Any, forward: Callable[[], Any]) -> float:
     return float(sum(found.values()))
 
 
-def _in_parts(machine: Machine, forward: Callable[[], Any], update: Callable[[], None]) -> tuple[float, float, float]:
+def _in_parts(machine: Machine, trainer: _Trainer) -> tuple[float, float, float]:
     """Seconds of forward, backward and update of one step, with a wait after each."""
     loss: list[Any] = []
-    first = _timed(machine, lambda: loss.append(forward()))
-    return first, _timed(machine, lambda: loss.pop().backward()), _timed(machine, update)
+    first = _timed(machine, lambda: loss.append(trainer.forward()))
+    return first, _timed(machine, lambda: loss.pop().backward()), _timed(machine, trainer.update)
 
 
 def _timed(machine: Machine, call: Callable[[], None]) -> float:

@@ -172,11 +172,14 @@ def step_part(steps: Sequence[Any], predicted: Sequence[Any], view: View) -> Ite
     for step, said in zip(steps, predicted, strict=True):
         yield parts.heading(say(N_("One training step")))
         yield parts.line(shape_of(step.shape))
-        text = N_("{seconds}: forward {forward}, backward {backward}, optimizer {optimizer}; {rate} ({share} of peak)")
+        rate = view.value(step.rate, "FLOP/s")
+        if said.peak:
+            rate = say(N_("{rate} ({share} of peak)"), rate=rate, share=_percent(share_of(step, said)))
+        text = N_("{seconds}: forward {forward}, backward {backward}, optimizer {optimizer}; {rate}")
         yield parts.line(
             say(text, seconds=view.value(step.seconds, "s"), forward=view.value(step.forward_seconds, "s"),
                 backward=view.value(step.backward_seconds, "s"), optimizer=view.value(step.optimizer_seconds, "s"),
-                rate=view.value(step.rate, "FLOP/s"), share=_percent(share_of(step, said)))
+                rate=rate)
         )  # fmt: skip
         text = N_("peak memory {peak}, of which parameters and optimizer {states}, kept for backward {saved}")
         sizes = (step.peak_bytes, step.state_bytes, step.saved_bytes)
