@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
         print(f"meshwright is loaded from {where}, not from {options.checkout}: set PYTHONPATH", file=sys.stderr)
         return 2
     grid = tomllib.loads(options.grid.read_text("utf-8"))
-    points = {id: answered(lambda asked=asked: answer(asked)) for id, asked in questions(grid)}  # type: ignore[misc]
+    points = {id: answered(lambda asked=asked: answer(asked)) for id, asked in questions(grid)}
     found: dict[str, Any] = {"points": points, "rows": None}
     if options.measured is not None:
         measured = options.measured

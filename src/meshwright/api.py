@@ -599,6 +599,13 @@ def bench_device(
     )
 
 
+def bench_device_file(path: str | Path) -> DeviceBench:
+    """A file of measurements (`-` reads standard input) beside what is predicted today; needs no torch."""
+    from meshwright.bench.device import read
+
+    return read(path)
+
+
 def catalog_list(kind: str | None = None, contains: str = "") -> list[Row]:
     """Entries of the catalogue, of one kind or all, whose name contains a text."""
     from meshwright.catalog import verbs

@@ -148,3 +148,27 @@ def test_another_rank_of_a_launcher_says_nothing(run, answered):
     answered.setattr(api, "bench_device", lambda **_: None)
     result = run("bench", "device", "--json")
     assert (result.exit_code, result.output) == (0, "")
+
+
+def test_a_file_is_shown_without_torch_beside_what_is_predicted_today(run, tmp_path: Path):
+    from meshwright.bench.records import as_document
+    from meshwright.serialize import dumps
+
+    path = tmp_path / "measured.json"
+    path.write_text(dumps(as_document(measurements(), [{"predicted_seconds": 123.0}])), "utf-8")
+    text = run("bench", "device", "--from", str(path)).stdout
+    assert "628 TFLOP/s" in text and "64%" in text
+    found = json.loads(run("bench", "device", "--from", str(path), "--json").stdout)
+    assert 0 < found["samples"][0]["predicted_seconds"] < 0.01, "not what an earlier release predicted"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{}", "meshwright.bench-device"), ("8192", "meshwright.bench-device"), ("fast", "not JSON"), ("", "not JSON")],
+)
+def test_a_file_that_holds_something_else_is_refused(run, tmp_path: Path, text, said):
+    path = tmp_path / "measured.json"
+    path.write_text(text, "utf-8")
+    result = run("bench", "device", "--from", str(path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr and "--save" in result.stderr

@@ -289,7 +289,8 @@ def test_the_command_in_spanish_with_one_part(tmp_path: Path) -> None:
     saved = tmp_path / "measured.json"
     done = command("--seconds", "2", "--only", "memory", "--device", "cpu", "--save", str(saved), "--lang", "es")
     assert done.returncode == 0, done.stderr
-    assert "copia en el dispositivo" in done.stdout and "Traceback" not in done.stderr
+    assert "copia en el dispositivo" in done.stdout or "suma" in done.stdout
+    assert done.stderr.strip() == f"escrito en {saved}", "no warning of torch's beside it"
     assert {sample.kind for sample in load(saved).samples} <= {
         "silu", "add", "cast", "rms_norm", "layer_norm", "copy", "adamw"
     }  # fmt: skip

@@ -49,6 +49,8 @@ def _case(
 ) -> Case:
     forward = 2.0 * batch * seq * keys_per_query(seq, None, True) * heads * (qk + v)
     tensors = 2.0 * batch * seq * (heads * (qk + v) + kv_heads * (qk + v))
+    if not kernel:  # torch may choose the one that writes all scores down
+        tensors += 8.0 * batch * heads * seq * seq
     backward = phase == "backward"
     return Case(
         kind="attention", phase=phase, kernel=f"sdpa {kernel.lower().removesuffix('_attention')}".strip(),

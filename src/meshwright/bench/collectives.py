@@ -12,6 +12,7 @@ import os
 import statistics
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,20 +88,20 @@ def between_processes(machine: Machine, processes: int, budget: Budget, seconds:
             return _collected(Path(folder))
         except (*ended_badly, OSError) as error:  # TimeoutError is one of these
             lines = [line for line in str(error).strip().splitlines() if line.strip()]
-            return [_all_skipped(machine, processes, lines[-1][:200] if lines else type(error).__name__)]
+            said = lines[-1][:200] if lines else type(error).__name__
+            return [
+                left_out(machine, processes, Text(N_("the processes did not come to an end: {reason}"), reason=said))
+            ]
         finally:
             for process in started.processes:
                 if process.is_alive():
                     process.terminate()
 
 
-def _all_skipped(machine: Machine, processes: int, reason: str) -> Skipped:
+def left_out(machine: Machine, processes: int, reason: Text) -> Skipped:
     """No collective at all, and why."""
-    return Skipped(
-        kind="collectives", phase="", kernel="nccl" if machine.device.type == "cuda" else "gloo",
-        shape={"ranks": processes}, dtype="fp32",
-        reason=Text(N_("this device or this torch cannot do it: {reason}"), reason=reason),
-    )  # fmt: skip
+    kernel = "nccl" if machine.device.type == "cuda" else "gloo"
+    return Skipped(kind="collectives", phase="", kernel=kernel, shape={"ranks": processes}, dtype="fp32", reason=reason)
 
 
 def _wait(started: Any, budget: Budget, most: float) -> None:
@@ -122,6 +123,7 @@ def _one_process(rank: int, device: str, processes: int, until: float, least: fl
     """What each started process does, `until` then or for `least` seconds; the first leaves what it found in a file."""
     import torch
 
+    warnings.simplefilter("ignore")  # as in the process that started this one
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
     machine = choose(torch, f"{device}:{rank}" if device == "cuda" else device)
     with _group(machine, f"file://{folder}/meeting", rank, processes, GRACE):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from meshwright.bench import attention, collectives, gemm, memory_bound, step, sweep
 from meshwright.bench.machine import Machine, choose, describe, reading, software, torch_or_error
 from meshwright.bench.predict import Prediction, predictions
-from meshwright.bench.records import PARTS, Measurements, Sample, Skipped, TrainingStep, as_document
+from meshwright.bench.records import PARTS, Measurements, Sample, Skipped, TrainingStep, as_document, load
 from meshwright.bench.sweep import Budget, Pace, Progress
 from meshwright.messages import N_, Text
 
@@ -42,6 +44,11 @@ class DeviceBench:
         return as_document(self.measured, beside)
 
 
+def read(path: str | Path) -> DeviceBench:
+    """A measurement file beside what the model says today; needs no torch."""
+    return compared(load(path))
+
+
 def compared(measured: Measurements) -> DeviceBench:
     """Measurements beside what the model says today."""
     return DeviceBench(measured=measured, predicted=predictions(measured))
@@ -59,14 +66,21 @@ def measure(
     """Measure the device here. Under a launcher every rank takes part in the collectives; None on all but the first."""
     torch = torch_or_error("bench device")
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # loads a compiler that nothing here uses, for seconds
-    budget = Budget(seconds, progress)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what torch thinks of the names of its own functions
+        return _measure(torch, Budget(seconds, progress), device, accelerator, processes, parts)
+
+
+def _measure(
+    torch: Any, budget: Budget, device: str | None, accelerator: str | None, processes: int, parts: Sequence[str]
+) -> DeviceBench | None:
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if device is None and collectives.launched() and torch.cuda.is_available():
         device = f"cuda:{collectives.local_rank()}"
     machine = choose(torch, device)
     around: list[Found] = []
     if collectives.launched() and "collectives" in parts:
-        around = list(collectives.in_launched_group(machine, seconds * SHARES["collectives"]))
+        around = list(collectives.in_launched_group(machine, budget.seconds * SHARES["collectives"]))
         parts = [part for part in parts if part != "collectives"]
     if collectives.rank() > 0:
         return None
@@ -77,7 +91,7 @@ def measure(
     found = [*around, *found]
     return compared(
         Measurements(
-            created=created, budget_seconds=seconds, took_seconds=budget.spent, device=described,
+            created=created, budget_seconds=budget.seconds, took_seconds=budget.spent, device=described,
             software=software(machine), readings=tuple(readings),
             samples=tuple(x for x in found if isinstance(x, Sample)),
             steps=tuple(x for x in found if isinstance(x, TrainingStep)),
@@ -114,7 +128,9 @@ def _swept(cases: Callable[[Machine], Sequence[sweep.Case]]) -> Callable[..., It
 
 
 def _collectives(machine: Machine, budget: Budget, seconds: float, pace: Pace, processes: int) -> Iterable[Found]:
-    return collectives.between_processes(machine, processes, budget, seconds) if processes > 1 else ()
+    if processes == 1:
+        return [collectives.left_out(machine, 1, Text(N_("one process only: --processes N or torchrun starts more")))]
+    return collectives.between_processes(machine, processes, budget, seconds)
 
 
 def _step(machine: Machine, budget: Budget, seconds: float, pace: Pace, _: int) -> Iterable[Found]:

@@ -84,7 +84,8 @@ def _norm(machine: Machine, name: str, phase: str, rows: int, width: int) -> Cas
     return Case(
         kind=name, phase=phase, kernel=f"torch.nn.functional.{name}", shape={"rows": rows, "width": width},
         dtype="bf16", work=2.0 * tensor * (NORM_BACKWARD if backward else 1.0), unit="B",
-        size=tensor * (8.0 if backward else 2.0), make=lambda: _make_norm(machine, _NORMS[name], backward, rows, width),
+        size=tensor * (10.0 if backward else 6.0),
+        make=lambda: _make_norm(machine, _NORMS[name], backward, rows, width),
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from meshwright.messages import N_
         "bench device --save measured.json",
         "bench device --seconds 60 --only gemm,attention",
         "bench device --processes 8 --json",
+        "bench device --from measured.json --all",
     ),
 )
 @option("--seconds", metavar="SECONDS", default="120", show_default=True, envvar=None,
@@ -32,10 +33,12 @@ from meshwright.messages import N_
         help=N_("Processes on this host between which collectives are measured."))  # fmt: skip
 @option("--only", metavar="PART,…", envvar=None,
         help=N_("Only these parts: gemm, grouped_gemm, attention, memory, collectives, step."))  # fmt: skip
+@option("--from", "source", metavar="FILE", envvar=None,
+        help=N_("Show a file of measurements and what is predicted today, without measuring; - reads stdin."))  # fmt: skip
 @option("--save", metavar="FILE", section=OUTPUT, envvar=None, help=N_("Also write the measurements to FILE, as JSON."))
 @option("--all", "whole", is_flag=True, section=OUTPUT, envvar=None, help=N_("Show every sample."))
-def command(screen: Screen, only: str | None, save: str | None, whole: bool, **options: Any) -> int:
-    """Measure, write the file if one is wanted, and answer."""
+def command(screen: Screen, only: str | None, source: str | None, save: str | None, whole: bool, **options: Any) -> int:
+    """Measure (or read), write the file if one is wanted, and answer."""
     from meshwright import api
     from meshwright.cli.language import say
     from meshwright.serialize import dumps
@@ -44,7 +47,8 @@ def command(screen: Screen, only: str | None, save: str | None, whole: bool, **o
     for target in (save, screen.output):
         check_target(target, force=screen.force)
     with screen.progress() as progress:
-        found = api.bench_device(parts=parts, progress=progress, **options)
+        measured = None if source else api.bench_device(parts=parts, progress=progress, **options)
+    found = api.bench_device_file(source) if source else measured
     if found is None:  # another rank of a launcher tells
         return 0
     if save is not None:
