@@ -34,7 +34,7 @@ from meshwright.messages import N_
 @option("--only", metavar="PART,…", envvar=None,
         help=N_("Only these parts: gemm, grouped_gemm, attention, memory, collectives, step."))  # fmt: skip
 @option("--from", "source", metavar="FILE", envvar=None,
-        help=N_("Show a file of measurements and what is predicted today, without measuring; - reads stdin."))  # fmt: skip
+        help=N_("Show a file of measurements beside what is predicted today; - reads stdin."))  # fmt: skip
 @option("--save", metavar="FILE", section=OUTPUT, envvar=None, help=N_("Also write the measurements to FILE, as JSON."))
 @option("--all", "whole", is_flag=True, section=OUTPUT, envvar=None, help=N_("Show every sample."))
 def command(screen: Screen, only: str | None, source: str | None, save: str | None, whole: bool, **options: Any) -> int:
