@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -257,17 +258,17 @@ strategies = [{ framework = "fsdp", sharding = "zero3", recompute = "full" }]
 @needs_git
 @pytest.mark.slow
 def test_a_slower_constant_is_seen_where_it_counts(tmp_path: Path) -> None:
-    """In a clone: halve what H100 products reach. The H100 point slows down, the A100 point stays."""
+    """In a clone: halve the memory bandwidth of an H100. The H100 point slows down, the A100 point stays."""
     checkout_or_skip()
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", "--no-hardlinks", str(ROOT), str(clone))
     for name in ("prediction_change.py", "prediction_grid.py"):
         shutil.copy(ROOT / "tools" / name, clone / "tools" / name)
     (clone / "tools/prediction_grid.toml").write_text(TWO, "utf-8")
-    constants = clone / "src/meshwright/catalog/data/kernels/hopper.toml"
-    text = constants.read_text("utf-8")
-    constants.write_text(text.replace("value = 0.81", "value = 0.405"), "utf-8")
-    assert constants.read_text("utf-8") != text
+    entry = clone / "src/meshwright/catalog/data/accelerators/h100-sxm.toml"
+    halved = re.subn(r"(memory_bandwidth = \{ value = )3350", r"\g<1>1675", entry.read_text("utf-8"))
+    assert halved[1] == 1
+    entry.write_text(halved[0], "utf-8")
 
     def run(*arguments: str) -> str:
         command = [sys.executable, str(clone / "tools/prediction_change.py"), "HEAD", *arguments]
@@ -276,7 +277,7 @@ def test_a_slower_constant_is_seen_where_it_counts(tmp_path: Path) -> None:
     found = json.loads(run("--json"))
     assert found["counts"] == {"time": 1, "same": 1}
     [moved] = found["changes"]
-    assert "h100-sxm:8" in moved["id"] and 0.3 < moved["time"] < 1.0 and moved["memory"] == 0.0
+    assert "h100-sxm:8" in moved["id"] and 0.02 < moved["time"] < 0.5 and moved["memory"] == 0.0
     assert "1 time, 1 same" in run()
     assert len(git(clone, "worktree", "list").splitlines()) == 1
 
