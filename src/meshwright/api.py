@@ -22,6 +22,7 @@ from meshwright.spec.strategy import FRAMEWORKS, OFFLOADS, RECOMPUTES, SCHEDULES
 from meshwright.units import parse_quantity
 
 if TYPE_CHECKING:
+    from meshwright.bench.device import DeviceBench
     from meshwright.catalog.verbs import Added, Row, Shown
     from meshwright.engine.explain import Subject
     from meshwright.engine.search.space import Constraints
@@ -37,6 +38,7 @@ Goal = Literal["fastest", "memory"]
 GOALS: tuple[str, ...] = ("fastest", "memory")  # on a fixed cluster cost follows time
 SIZE_GOALS: tuple[str, ...] = ("fewest", "cheapest")
 SCALE_MODES: tuple[str, ...] = ("fixed-batch", "growing-batch")
+BENCH_SECONDS = 120.0
 DEFAULT_TOKENS_PER_STEP = 4 * 2**20
 
 _CATEGORIES: dict[str, tuple[str, ...]] = {
@@ -66,6 +68,8 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "budget": (1, 1e15),
     "max_memory_fraction": (0.05, 1.0),
     "top": (1, 1000),
+    "bench_seconds": (1, 300),
+    "processes": (1, 1024),
 }
 
 
@@ -583,6 +587,42 @@ def validate(
     found = run(runs, where=where, progress=None)  # constants learn from every tier, whichever are shown
     rows = of_compared(cross_validated(found.rows, leave_out, progress=progress), tiers)
     return dataclasses.replace(found, rows=rows, summary=summarise(rows), held_out=leave_out)
+
+
+def bench_device(
+    *,
+    seconds: float | str = BENCH_SECONDS,
+    device: str | None = None,
+    accelerator: str | None = None,
+    processes: int | str = 1,
+    parts: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> DeviceBench | None:
+    """Measure the device here in about `seconds`; `accelerator` names it where its driver's name does not.
+
+    Under a launcher such as torchrun only the first rank gets a result.
+    """
+    from meshwright.bench.device import measure
+    from meshwright.bench.records import PARTS
+    from meshwright.catalog.load import resolve
+
+    for part in parts:
+        _goal(part, PARTS, "--only")
+    return measure(
+        seconds=bounded(seconds, "bench_seconds", where="--seconds", kind="seconds"),
+        device=device,
+        accelerator=None if accelerator is None else resolve("accelerators", accelerator),
+        processes=whole(processes, "processes", where="--processes"),
+        parts=tuple(parts) or PARTS,
+        progress=progress,
+    )
+
+
+def bench_device_file(path: str | Path) -> DeviceBench:
+    """A file of measurements (`-` reads standard input) beside what is predicted today; needs no torch."""
+    from meshwright.bench.device import read
+
+    return read(path)
 
 
 def catalog_list(kind: str | None = None, contains: str = "") -> list[Row]:

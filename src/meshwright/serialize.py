@@ -141,47 +141,70 @@ class Result:
 
 def load_result(path: str | Path) -> Result:
     """A result written by `--json` (`-` reads standard input): enough to explain, compare and evaluate again."""
-    name = str(path)
-    if name == "-":
-        content = read_stdin(largest=LARGEST, hint="meshwright plan … --json | meshwright explain - bubble")
-    else:
-        content = read_bytes(name, largest=LARGEST, fix=Text(WRITE_IT))
+    hint = "meshwright plan … --json | meshwright explain - bubble"
+    return read_result(read_json(str(path), hint=hint, fix=Text(WRITE_IT)), where=str(path))
+
+
+def read_json(name: str, *, hint: str, fix: Text) -> Any:
+    """The content of a JSON file (`-` reads standard input); `hint` is a pipe that writes one, `fix` how it is made."""
+    content = read_stdin(largest=LARGEST, hint=hint) if name == "-" else read_bytes(name, largest=LARGEST, fix=fix)
     try:
-        data = json.loads(decode(content, where=name), parse_constant=_no_constant)
+        return json.loads(decode(content, where=name), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            Text(N_("the file is not JSON: {reason}"), reason=reason_of(error)), where=name, fix=Text(WRITE_IT)
+            Text(N_("the file is not JSON: {reason}"), reason=reason_of(error)), where=name, fix=fix
         ) from error
-    return read_result(data, where=name)
 
 
 def _no_constant(name: str) -> float:
     raise ValueError(name)
 
 
+def _check_major(schema: Any, where: str, fix: Text) -> None:
+    if str(schema).partition("/")[2] != str(_MAJOR):
+        raise InputError(
+            Text(N_("the file has schema {schema}, this release reads version {major}"), schema=schema, major=_MAJOR),
+            where=where,
+            fix=fix,
+        )
+
+
+def read_record(cls: Any, data: Any, *, kind: str, where: str, fix: Text) -> Any:
+    """A document of schema `meshwright.<kind>` as a record of `cls`."""
+    schema = data.get("schema", "") if isinstance(data, dict) else ""
+    if str(schema).partition("/")[0] != f"meshwright.{kind}":
+        raise InputError(
+            Text(N_("the file does not hold what is read here: {schema}"), schema=f"meshwright.{kind}"),
+            where=where,
+            fix=fix,
+        )
+    _check_major(schema, where, fix)
+    try:
+        return from_json(cls, data)
+    except _Malformed as error:
+        raise _damaged(error, where, fix) from error
+
+
+def _damaged(error: Exception, where: str, fix: Text) -> InputError:
+    path = str(error.args[0]) if error.args and error.args[0] else "/"
+    return InputError(Text(N_("the result file is damaged at {path}"), path=path), where=where, fix=fix)
+
+
 def read_result(data: Any, *, where: str = "") -> Result:
     """A result document as records."""
     schema = data.get("schema", "") if isinstance(data, dict) else ""
-    kind, _, major = str(schema).removeprefix("meshwright.").partition("/")
+    kind = str(schema).removeprefix("meshwright.").partition("/")[0]
     if kind not in ("estimate", "plan", "scale", "size") or not str(schema).startswith("meshwright."):
         raise InputError(
             Text(N_("the file does not hold a plan or an estimate of Meshwright")), where=where, fix=Text(WRITE_IT)
         )
-    if major != str(_MAJOR):
-        raise InputError(
-            Text(N_("the file has schema {schema}, this release reads version {major}"), schema=schema, major=_MAJOR),
-            where=where,
-            fix=Text(WRITE_IT),
-        )
+    _check_major(schema, where, Text(WRITE_IT))
     try:
         record = from_json(RECORDS[kind], data)
         problem = record.problem if hasattr(record, "problem") else from_json(Problem, data["problem"])
         _check(problem, [strategy for _, strategy in _strategies(record)])
     except (_Malformed, KeyError) as error:
-        path = str(error.args[0]) if error.args and error.args[0] else "/"
-        raise InputError(
-            Text(N_("the result file is damaged at {path}"), path=path), where=where, fix=Text(WRITE_IT)
-        ) from error
+        raise _damaged(error, where, Text(WRITE_IT)) from error
     return Result(kind, problem, _strategies(record), record)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import click
 
@@ -81,6 +81,35 @@ class Group(_Speaking, click.Group):
     """A verb with verbs of its own (`catalog`)."""
 
     command_class = Command
+
+
+class Kind(NamedTuple):
+    """One line of a table of kinds: the module whose `command` it is, and its one-line help."""
+
+    module: str
+    help: str
+
+
+class Kinds(Group):
+    """A verb whose kinds stand in a table, one file each, imported when it is called (`bench`)."""
+
+    def __init__(self, *args: Any, kinds: Mapping[str, Kind], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.kinds = kinds
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        return list(self.kinds)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the kind."""
+        kind = self.kinds.get(cmd_name)
+        return importlib.import_module(kind.module).command if kind else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table."""
+        with formatter.section(say(N_("Kinds"))):
+            formatter.write_dl([(name, say(kind.help)) for name, kind in self.kinds.items()])
 
 
 class Root(Group):

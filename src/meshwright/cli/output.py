@@ -16,7 +16,7 @@ import click
 
 from meshwright.cli.language import say, tell
 from meshwright.errors import InputError
-from meshwright.files import reason_of
+from meshwright.files import is_file, reason_of
 from meshwright.messages import N_, Text
 
 if TYPE_CHECKING:
@@ -201,6 +201,20 @@ class Progress:
             sys.stderr.flush()
 
 
+def check_target(name: str | None, *, force: bool) -> None:
+    """Refuse a file that `write_file` would refuse, before work is spent on what it is to hold."""
+    if name not in (None, "-") and not force and is_file(str(name)):
+        raise _exists(Path(str(name)))
+
+
+def _exists(path: Path) -> InputError:
+    return InputError(
+        Text(N_("the file exists already and is not overwritten")),
+        where=str(path),
+        fix=Text(N_("use {option}"), option="--force"),
+    )
+
+
 def write_file(name: str, text: str, *, force: bool) -> Path:
     """Write a file of the user's; one that exists stays as it is, unless `force`."""
     path = Path(name)
@@ -208,11 +222,7 @@ def write_file(name: str, text: str, *, force: bool) -> Path:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise InputError(
-            Text(N_("the file exists already and is not overwritten")),
-            where=str(path),
-            fix=Text(N_("use {option}"), option="--force"),
-        ) from error
+        raise _exists(path) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise InputError(
             Text(N_("cannot write the file: {reason}"), reason=reason_of(error)),

@@ -123,15 +123,27 @@ def _alignment(length: Any, r: Rates) -> Any:
     return where(length % line == 0, 1.0, where(length % vector == 0, r.partly_aligned, r.unaligned))
 
 
-def _three_products(op: Operator, r: Rates, peak: float, weight_peak: float) -> tuple[Any, Any]:
-    """Forward product, and data and weight gradient (accumulated in fp32): three products of the same FLOPs."""
+def _three_products(op: Operator, r: Rates, peak: Any, weight_peak: Any) -> tuple[Any, Any, Any]:
+    """Forward product, data gradient and weight gradient (accumulated in fp32): three products of the same FLOPs."""
     m, n, k, b = op.m, op.n, op.k, op.batch
     aligned = minimum(_alignment(n, r), _alignment(k, r))
     peak, weight_peak = peak * aligned, weight_peak * aligned
     flops = matmul_flops(m, n, k, b)
     forward = _product(flops, m, n, k, b, peak, r.element, r)
-    backward = _product(flops, m, k, n, b, peak, r.element, r) + _product(flops, n, k, m, b, weight_peak, 8.0, r)
-    return forward, backward
+    data = _product(flops, m, k, n, b, peak, r.element, r)
+    return forward, data, _product(flops, n, k, m, b, weight_peak, 8.0, r)
+
+
+def linear_times(op: Operator, r: Rates) -> tuple[Any, Any, Any]:
+    """Seconds of the forward product, the data gradient and the weight gradient of a linear layer or of experts.
+
+    Launches and casts are not in them.
+    """
+    if op.kind == "grouped_matmul":
+        peak = r.low_matmul if r.casts else r.matmul
+        return _three_products(op, r, peak * op.m / (op.m + r.grouped_ramp), peak * r.grouped_weight_gradient)
+    peak = r.low_matmul if op.low_precision else r.matmul
+    return _three_products(op, r, peak, peak * r.weight_gradient)
 
 
 def _with_casts(op: Operator, r: Rates, forward: Any, backward: Any) -> tuple[Any, Any]:
@@ -140,16 +152,10 @@ def _with_casts(op: Operator, r: Rates, forward: Any, backward: Any) -> tuple[An
     return forward + r.cast_bytes * m * k * b / r.memory, backward + r.cast_bytes * m * n * b / r.memory
 
 
-def _matmul(op: Operator, r: Rates) -> tuple[Any, Any]:
-    peak = r.low_matmul if op.low_precision else r.matmul
-    times = _three_products(op, r, peak, peak * r.weight_gradient)
-    return _with_casts(op, r, *times) if op.low_precision and r.casts else times
-
-
-def _grouped(op: Operator, r: Rates) -> tuple[Any, Any]:
-    peak = r.low_matmul if r.casts else r.matmul
-    times = _three_products(op, r, peak * op.m / (op.m + r.grouped_ramp), peak * r.grouped_weight_gradient)
-    return _with_casts(op, r, *times) if r.casts else times
+def _linear(op: Operator, r: Rates) -> tuple[Any, Any]:
+    forward, data, weight = linear_times(op, r)
+    cast = r.casts and (op.low_precision or op.kind == "grouped_matmul")
+    return _with_casts(op, r, forward, data + weight) if cast else (forward, data + weight)
 
 
 def _batched(op: Operator, r: Rates) -> tuple[Any, Any]:
@@ -206,8 +212,8 @@ def operator_flops(op: Operator) -> Any:
 
 
 _KINDS: dict[str, Callable[[Operator, Rates], tuple[Any, Any]]] = {
-    "matmul": _matmul,
-    "grouped_matmul": _grouped,
+    "matmul": _linear,
+    "grouped_matmul": _linear,
     "batched_matmul": _batched,
     "attention": _attention,
     "memory": _memory,

@@ -1,0 +1,23 @@
+"""`meshwright bench KIND`: measure the machine at hand. A kind is one file here, one in `render`, one line below."""
+
+from __future__ import annotations
+
+from meshwright.cli.click_parts import Kind, Kinds
+from meshwright.cli.options import language
+from meshwright.messages import N_
+
+KINDS: dict[str, Kind] = {
+    "device": Kind(
+        "meshwright.cli.commands.bench.device",
+        N_("kernels, copies, collectives and one training step of the accelerator here"),
+    ),
+}
+
+command = Kinds(
+    "bench",
+    kinds=KINDS,
+    help=N_("Measure the machine at hand, and compare with what is predicted for it."),
+    examples=("bench device", "bench device --help"),
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=[language()],
+)
