@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (the sentences of a page)
 """Fit the free constants of the step-time model to published runs, and measure what they are worth.
 
 Run: `python benchmarks/fit_step_time.py ../shared/validation/measured_runs.csv` (needs scipy, extra `fit`; minutes).
@@ -31,6 +32,7 @@ from meshwright.calibrate import (
     widening,
 )
 from meshwright.calibrate.observe import is_pretraining
+from meshwright.catalog import load
 from meshwright.engine.uncertainty import features
 from meshwright.validate import Compared, validate
 from meshwright.validate.choice import by_source, choice_sets
@@ -38,6 +40,7 @@ from meshwright.validate.summary import naive_errors
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "src/meshwright/catalog/data"
+PAGE = ROOT / "docs/accuracy.md"
 JUDGED = ("A", "A-")
 LARGE = 10  # runs of a group that has a bar of its own
 
@@ -120,39 +123,123 @@ def ablation(rows: Sequence[Compared], known: Fit) -> list[tuple[str, float]]:
 
 
 def write(rows: Sequence[Compared], known: Fit, apart: Sequence[HeldOut]) -> None:
-    """Write the fit, the bands and the document."""
-    sources = sorted({run.run.publisher for run in apart})
-    head = ['id = "step-time"', 'title = "Constants of the step-time model fitted to published runs"', "",
-            f"# {len(apart)} runs of {len(sources)} publishers; benchmarks/fit_step_time.py writes this file.", ""]  # fmt: skip
-    lines = []
-    for f in known.free:
-        lines += [f'[constants."{f.id}"]', f"value = {known.values[f.id]:.4g}", f"error = {known.errors[f.id]:.3f}",
-                  f"before = {f.value:.4g}", f"range = [{f.low:g}, {f.high:g}]", 'basis = "fitted"',
-                  'source = "shared/validation/measured_runs.csv, benchmarks/fit_step_time.py"', ""]  # fmt: skip
-    (DATA / "calibration/step-time.toml").write_text("\n".join(head + lines), "utf-8")
-    text = ['id = "step-time"',
-            'title = "Measured over predicted step time of runs the constants never saw: 5th and 95th percentile, runs,'
-            ' sources"']  # fmt: skip
-    for group, band in bands(apart, widening_of(rows, apart)).items():
-        text += ["", f'[constants."{group}"]', f"value = [{band.low:.3f}, {band.high:.3f}, {band.runs}, {band.sources}]",
-                 'unit = "1"', 'basis = "measured"',
-                 'source = "published runs, each predicted without its source; benchmarks/fit_step_time.py"']  # fmt: skip
-    (DATA / "accuracy/step-time.toml").write_text("\n".join(text) + "\n", "utf-8")
-    write_features(apart)
-
-
-def write_features(apart: Sequence[HeldOut]) -> None:
-    """Which kinds of parallelism were measured on which generation of accelerators."""
+    """Write the fit, the bands, what was measured at all, and the document."""
+    _write("calibration/step-time.toml", "Constants of the step-time model fitted to published runs", _fitted(known))
+    widened = bands(apart, widening_of(rows, apart))
+    title = "Measured over predicted step time of runs the constants never saw: 5th and 95th percentile, runs, sources"
+    values = {g: f"[{b.low:.3f}, {b.high:.3f}, {b.runs}, {b.sources}]" for g, b in widened.items()}
+    _write("accuracy/step-time.toml", title, {g: {"value": v, "unit": '"1"'} for g, v in values.items()})
     seen: dict[str, set[str]] = defaultdict(set)
     for run in apart:
         found = features(run.run.strategy, run.run.problem.model)[:-1]
         seen[run.run.problem.cluster.accelerator.architecture].update(found)
-    text = ['id = "features"',
-            'title = "Kinds of parallelism of which published runs were compared, by accelerator generation"']  # fmt: skip
-    for architecture, names in sorted(seen.items()):
-        text += ["", f'[constants."{architecture}"]', f"value = {sorted(names)!r}".replace("'", '"'), 'unit = ""',
-                 'basis = "measured"', 'source = "published runs, benchmarks/fit_step_time.py"']  # fmt: skip
-    (DATA / "accuracy/features.toml").write_text("\n".join(text) + "\n", "utf-8")
+    title = "Kinds of parallelism of which published runs were compared, by accelerator generation"
+    lists = {name: "[" + ", ".join(f'"{f}"' for f in sorted(found)) + "]" for name, found in sorted(seen.items())}
+    _write("accuracy/features.toml", title, {name: {"value": v, "unit": '""'} for name, v in lists.items()})
+    PAGE.write_text(page(rows, known, apart, widening_of(rows, apart)), "utf-8")
+
+
+def _fitted(known: Fit) -> dict[str, dict[str, str]]:
+    return {
+        f.id: {
+            "value": f"{known.values[f.id]:.4g}", "error": f"{known.errors[f.id]:.3f}", "before": f"{f.value:.4g}",
+            "range": f"[{f.low:g}, {f.high:g}]", "basis": '"fitted"',
+        }
+        for f in known.free
+    }  # fmt: skip
+
+
+def _write(name: str, title: str, entries: dict[str, dict[str, str]]) -> None:
+    lines = [f'id = "{Path(name).stem}"', f'title = "{title}"', "", "# Written by benchmarks/fit_step_time.py."]
+    for id, fields in entries.items():
+        fields = {"basis": '"measured"', **fields, "source": '"shared/validation/measured_runs.csv"'}
+        lines += ["", f'[constants."{id}"]', *(f"{key} = {value}" for key, value in fields.items())]
+    (DATA / name).write_text("\n".join(lines) + "\n", "utf-8")
+
+
+# ---------------------------------------------------------------------------------------------- the document
+
+
+def page(rows: Sequence[Compared], known: Fit, apart: Sequence[HeldOut], widen: float) -> str:
+    """docs/accuracy.md."""
+    pairs = judged(rows, apart)
+    inside = dict(zip((run.run.id for run in apart), covered(apart, widen), strict=True))
+    share = np.mean([inside[c.run.id] for c, _ in pairs])
+    naive = naive_of(rows)
+    lines = [
+        "# Accuracy", "",
+        "Written by `benchmarks/fit_step_time.py --write` from the published runs of `measured_runs.csv`; not edited by hand.",
+        "",
+        f"{len(rows)} published runs were read, {len(known.predicted)} have a rate and settings that can be expressed. "
+        f"The tables show the {len(pairs)} complete ones (tiers A and A-, training from scratch), **each predicted by"
+        " constants fitted without its own source**. The naive guess beside it is the median utilisation of the"
+        " accelerator over the other sources.", "",
+        "## Tokens per second, leave one source out", "",
+        "| accelerator × framework | runs | median | mean | p90 | bias | naive median | naive mean |",
+        "|---|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for name, n, mine, guess in table(pairs, naive):
+        cells = [*mine.split(), *(guess.split()[:2] if guess != "-" else ["-", "-"])]
+        lines.append(f"| {name} | {n} | " + " | ".join(cells) + " |")
+    lines += ["", f"The 90 % bands, from sources other than the run's own and widened by {widen:.2f} in logarithms, hold"
+              f" {share:.1%} of these runs.", "", "## Bars", "", "| bar | asked | measured | holds |", "|---|---|---|---|"]  # fmt: skip
+    for what, asked, got in bars(rows, pairs, inside):
+        lines.append(f"| {what} | {asked:.1%} | {got:.1%} | {'yes' if got <= asked else '**no**'} |")
+    lines += ["", "## Choice among measured strategies", "", "One job measured under several strategies: what the one predicted"
+              " best loses against the best measured one.", "",
+              "| source | jobs | strategies | regret | worst | rank correlation |", "|---|---|---|---|---|---|"]  # fmt: skip
+    for c in by_source(choice_sets(rows)):
+        tau = "-" if c.correlation is None else f"{c.correlation:.2f}"
+        lines.append(f"| {c.source[:50]} | {c.sets} | {c.strategies} | {c.regret:.1%} | {c.worst_regret:.1%} | {tau} |")
+    lines += ["", "## Furthest off", "", "| run | model | accelerator | strategy | error |", "|---|---|---|---|---|"]
+    for c, h in sorted(pairs, key=lambda pair: -abs(np.log1p(pair[1].error)))[:25]:
+        strategy = c.estimate.strategy.short if c.estimate else ""
+        lines.append(f"| {c.run.id} | {c.run.model} | {c.accelerator} | {strategy} | {h.error:+.0%} |")
+    measured = {(c.accelerator, c.run.framework) for c, _ in pairs}
+    never = sorted(set(load.ids("accelerators")) - {a for a, _ in measured})
+    lines += ["", "## Never validated", "", "No complete run trained on: " + ", ".join(never) + ".", "",
+              "## Constants", "", f"{len(known.free)} constants are fitted; each belongs to a generation of accelerators or to a"
+              " software profile, none to a run, a model or a source. *Without* is the mean error of the same runs when that"
+              " constant alone keeps the value it had before any run was seen.", "",
+              "| constant | before | fitted | ± | range | without |", "|---|---|---|---|---|---|"]  # fmt: skip
+    parts = ablation(rows, known)
+    without = dict(parts)
+    for f in known.free:
+        lines.append(f"| {f.id} | {f.value:.4g} | {known.values[f.id]:.4g} | {known.errors[f.id]:.0%} |"
+                     f" {f.low:g} to {f.high:g} | {without[f.id]:.2%} |")  # fmt: skip
+    lines += ["", f"All fitted: {parts[0][1]:.2%} mean error on the runs themselves; none fitted: {parts[-1][1]:.2%}."]
+    return "\n".join(lines) + "\n"
+
+
+def bars(
+    rows: Sequence[Compared], pairs: Sequence[tuple[Compared, HeldOut]], inside: dict[str, bool]
+) -> list[tuple[str, float, float]]:
+    """What is asked of the predictions, and what was measured, both as numbers to stay under."""
+    errors = np.array([h.error for _, h in pairs])
+    size = np.abs(errors)
+
+    def of(ids: str, how: Any) -> float:
+        found = [abs(h.error) for c, h in pairs if c.run.id.startswith(ids)]
+        return float(how(found)) if found else float("nan")
+
+    def everything(ids: str) -> float:
+        return float(np.mean([abs(c.error) for c in rows if c.run.id.startswith(ids) and c.error is not None]))
+
+    large = [(name, n, float(mine.split()[0].rstrip("%")) / 100) for name, n, mine, _ in table(pairs, {}) if n >= LARGE]
+    worst = max((value, name) for name, _, value in large)
+    return [
+        ("median", 0.06, float(np.median(size))),
+        ("mean", 0.10, float(size.mean())),
+        ("90th percentile", 0.20, float(np.quantile(size, 0.9))),
+        ("bias", 0.02, abs(float(errors.mean()))),
+        (f"worst median of a group of ten ({worst[1]})", 0.12, worst[0]),
+        ("vTrain multi-node, mean (in the fit)", 0.12, everything("vtrain")),
+        ("SimuMax B200, mean", 0.055, of("simumax", np.mean)),
+        ("Korthikanti, mean", 0.07, of("kor22", np.mean)),
+        ("torchtitan, mean", 0.07, of("tt", np.mean)),
+        ("llm-foundry, mean", 0.06, of("lf", np.mean)),
+        ("runs outside their 90 % band", 0.15, 1.0 - float(np.mean([inside[c.run.id] for c, _ in pairs]))),
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,7 +19,7 @@ from meshwright.calibrate.free import Free
 from meshwright.calibrate.observe import Observation
 from meshwright.catalog.constants import overlaid
 from meshwright.engine.evaluate import step_seconds
-from meshwright.errors import MissingExtraError
+from meshwright.errors import InputError, MissingExtraError
 from meshwright.messages import N_, Text
 
 Vector = npt.NDArray[np.float64]
@@ -50,7 +50,13 @@ def predict(free: Sequence[Free], point: Vector, runs: Sequence[Observation]) ->
 
 
 def fit(runs: Sequence[Observation], free: Sequence[Free], *, progress: Progress | None = None) -> Fit:
-    """Fit all free constants to all runs."""
+    """Fit all free constants to all runs. Raises `InputError` where none can be learned from."""
+    if not any(run.weight for run in runs):
+        raise InputError(
+            Text(N_("no run of the file can be fitted: none has both a measured rate and stated settings")),
+            where="tier",
+            fix=Text(N_("a fit learns from runs of tiers A, A- and B")),
+        )
     point = np.log([f.value for f in free])
     everything = np.ones(len(runs), dtype=bool)
     predicted = predict(free, point, runs)

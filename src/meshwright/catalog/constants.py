@@ -78,7 +78,7 @@ def constants(kind: str, name: str, fits: bool = True) -> Mapping[str, Any]:
     values: dict[str, Any] = {}
     if parent := document.get("inherits"):
         values.update(constants(kind, parent, fits))
-    values.update({key: entry["value"] for key, entry in document["constants"].items()})
+    values.update({key: entry["value"] for key, entry in document.get("constants", {}).items()})
     prefix = f"{kind}.{name}."
     for known in (fitted(), _trial) if fits else ():
         values.update({key.removeprefix(prefix): value for key, value in known.items() if key.startswith(prefix)})

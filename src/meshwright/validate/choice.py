@@ -1,4 +1,4 @@
-"""Whether the prediction picks the right strategy: one job measured under several, ranked as measured and as predicted."""
+"""Whether the prediction picks the right strategy: one job measured under several, ranked both ways."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshwright.messages import N_
 from meshwright.validate.compare import Compared
 
 FEWEST = 2  # strategies of a set
-TITLE = N_("choice among measured strategies")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

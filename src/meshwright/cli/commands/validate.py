@@ -12,6 +12,8 @@ from meshwright.cli.output import Answer, Screen, write_file
 from meshwright.errors import UsageError
 from meshwright.messages import N_, Text
 
+GROUPS = ("source", "publisher", "model")
+
 
 @verb(
     "validate",
@@ -29,8 +31,8 @@ from meshwright.messages import N_, Text
 )
 @click.argument("file")
 @option("--tier", metavar="NAME,…", help=N_("Only rows of these tiers, e.g. A,A-."))
-@option("--leave-out", "leave_out", metavar="GROUP", type=click.Choice(("source", "publisher", "model")),
-        help=N_("Predict every run by constants fitted without its source, publisher or model family (minutes)."))  # fmt: skip
+@option("--leave-out", "leave_out", metavar="GROUP", type=click.Choice(GROUPS),
+        help=N_("Predict every run by constants fitted without its source, publisher or model (minutes)."))  # fmt: skip
 @option("--html", metavar="FILE", section=OUTPUT, envvar=None,
         help=N_("Also write one page with the scatter plot and the errors by factor."))  # fmt: skip
 @option("--worst", metavar="N", type=click.IntRange(0, 10_000), default=10, section=OUTPUT,
