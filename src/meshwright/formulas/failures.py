@@ -6,10 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.formulas.numeric import Count, Fraction, PerSecond, Seconds, exp, expm1, log, minimum, where
+from meshwright.formulas.numeric import (
+    Count,
+    Fraction,
+    PerSecond,
+    Seconds,
+    exp,
+    expm1,
+    log,
+    maximum,
+    minimum,
+    sqrt,
+    where,
+)
 from meshwright.formulas.registry import formula
 
+GARWOOD = "Garwood 1936, Fiducial limits for the Poisson distribution"
 SERIES = "a series system of parts that fail at constant rates"
+_HALVINGS = 80  # a bisection to the last digit
 
 
 @formula("failures.mtbf", source="maximum likelihood of a Poisson rate; FIT = failures in 1e9 device hours",
@@ -115,3 +129,47 @@ def pair_loss(lost: Count, nodes: Count) -> Fraction:
     """
     share = lost * (lost - 1) / (2 * where(nodes > 1, nodes - 1, nodes))
     return minimum(share, 1.0 + 0 * share)
+
+
+@formula("failures.interval.low", source=GARWOOD, equation="P(X >= k | μ) = tail")
+def count_low(failures: Count, tail: Fraction = 0.05) -> Count:
+    """The least mean for which so many failures, or more, are not rarer than `tail`.
+
+    Parameters
+    ----------
+    failures : failures seen, k. [1]
+    tail : probability beyond this end of the interval. [1]
+
+    Examples
+    --------
+    >>> round(count_low(10), 3)  # half the 10th percentile of chi² with 20 degrees of freedom, at 5 %
+    5.425
+    """
+    below, above = 0.0 * failures, 1.0 * failures
+    for _ in range(_HALVINGS):
+        middle = (below + above) / 2
+        rare = 1 - poisson_cdf(maximum(failures - 1, 0 * failures), middle) < tail
+        below, above = where(rare, middle, below), where(rare, above, middle)
+    return where(failures > 0, (below + above) / 2, 0.0 * failures)
+
+
+@formula("failures.interval.high", source=GARWOOD, equation="P(X <= k | μ) = tail")
+def count_high(failures: Count, tail: Fraction = 0.05) -> Count:
+    """The largest mean for which so few failures, or fewer, are not rarer than `tail`.
+
+    Parameters
+    ----------
+    failures : failures seen, k. [1]
+    tail : probability beyond this end of the interval. [1]
+
+    Examples
+    --------
+    >>> round(count_high(10), 3), round(count_high(0), 3)
+    (16.962, 2.996)
+    """
+    below, above = 1.0 * failures, failures + 10 * sqrt(failures + 1) + 10
+    for _ in range(_HALVINGS):
+        middle = (below + above) / 2
+        rare = poisson_cdf(failures, middle) < tail
+        below, above = where(rare, below, middle), where(rare, middle, above)
+    return (below + above) / 2
