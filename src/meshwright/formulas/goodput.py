@@ -9,6 +9,7 @@ from meshwright.formulas.numeric import (
     Seconds,
     exp,
     expm1,
+    floor,
     log,
     log1p,
     maximum,
@@ -248,13 +249,21 @@ def two_tier_loss(
 
 @formula(
     "goodput.efficiency.two_tier",
-    source=RENEWAL + "; hard failures compete with a period of quick segments (Laplace transform of its length)",
-    equation="E = n τ L / ((1 - L)(1/h + M (e^(R2/M) - 1))),  L = E[e^(-h Y)]",
+    source=RENEWAL + "; hard failures compete with a period of quick segments (Laplace transform of its length Y)",
+    equation="E = n τ L_Y L_p / ((1 - L_Y)(1/h + M (e^(R2/M) - 1))),  L_Y = E[e^(-h Y)]",
 )
 def efficiency_two_tier(
-    interval: Seconds, cost: Seconds, segments: Count, storage_cost: Seconds, mtti: Seconds, hard: Fraction,
-    restart: Seconds, storage_restart: Seconds,
-) -> Fraction:  # fmt: skip
+    interval: Seconds,
+    cost: Seconds,
+    segments: Count,
+    storage_cost: Seconds,
+    mtti: Seconds,
+    hard: Fraction,
+    restart: Seconds,
+    storage_restart: Seconds,
+    quick_persist: Seconds = 0.0,
+    persist: Seconds = 0.0,
+) -> Fraction:
     """Useful share of wall time with `segments` quick saves for each save to storage.
 
     Parameters
@@ -265,27 +274,23 @@ def efficiency_two_tier(
     mtti : mean time to interrupt, of all failures, M. [s]
     hard : share of failures after which only storage helps. [1]
     restart, storage_restart : from failure to work, from either tier. [s]
+    quick_persist, persist : until a snapshot is safe in its tier, and in storage. [s]
 
     Notes
     -----
-    Exact for exponential times between failures. Without soft failures it is `efficiency` of the whole period.
+    Exact for exponential times between failures where snapshots are safe at once, and without soft failures, where it
+    is `efficiency` of the whole period; else within a percent.
 
     Examples
     --------
     >>> round(efficiency_two_tier(60, 0.5, 60, 2, 10000, 0.1, 120, 600), 4)
     0.9541
     """
-    return _two_tier(interval, cost, segments, storage_cost, mtti, hard, restart, storage_restart)
-
-
-def _two_tier(
-    interval: Seconds, cost: Seconds, n: Count, storage_cost: Seconds, mtti: Seconds, hard: Fraction, r1: Seconds,
-    r2: Seconds,
-) -> Fraction:  # fmt: skip
     # In terms of what is lost, not of what is left, so that rare failures do not vanish in rounding.
     hard = minimum(maximum(hard, 1e-9), 1.0 - 0 * hard)
     soft = 1 - hard
-    lost = -expm1(-minimum(r1 / mtti, _STEEP + 0 * r1 / mtti))
+    back = (restart + quick_persist) / mtti
+    lost = -expm1(-minimum(back, _STEEP + 0 * back))
     recovery = (1 - lost) / (1 - soft * lost)  # of a soft restart, itself exposed to failures
 
     def log_passed(length: Seconds) -> Fraction:
@@ -295,15 +300,18 @@ def _two_tier(
         never = struck * hard / ((1 - soft * lost) * repeated)
         return where(never < 0.5, log1p(-minimum(never, 0.5 + 0 * never)), -length / mtti - log(repeated))
 
-    period = (n - 1) * log_passed(interval + cost) + log_passed(interval + cost + storage_cost)
-    between = mtti / hard + mtti * expm1(minimum(r2 / mtti, _STEEP + 0 * r2 / mtti))
-    return n * interval * exp(period) / (-expm1(period) * between)
+    segment = interval + cost
+    period = (segments - 1) * log_passed(segment) + log_passed(segment + storage_cost)
+    ahead = floor(persist / segment)  # segments walked until a snapshot in storage counts
+    late = ahead * log_passed(segment) + log_passed(persist - ahead * segment)
+    between = mtti / hard + mtti * expm1(minimum(storage_restart / mtti, _STEEP + 0 * storage_restart / mtti))
+    return segments * interval * exp(period + late) / (-expm1(period) * between)
 
 
 @formula(
     "goodput.efficiency.replicas",
     source="replica-level fault tolerance (torchft): groups that fail and heal on their own",
-    equation="E = e^(-H/(D M)) e^(-S/M)",
+    equation="E = e^(-S/M) e^(-(H - S)/(D M))",
 )
 def efficiency_replicas(replicas: Count, mtti: Seconds, heal: Seconds, stop: Seconds) -> Fraction:
     """Useful share of wall time when a failure takes one of `replicas` groups out and the others go on.
@@ -312,7 +320,7 @@ def efficiency_replicas(replicas: Count, mtti: Seconds, heal: Seconds, stop: Sec
     ----------
     replicas : data-parallel groups that can leave and join, D. [1]
     mtti : mean time to interrupt, of all groups together, M. [s]
-    heal : from the failure of a group until it takes part again, H. [s]
+    heal : from the failure of a group until it takes part again, the stop included, H. [s]
     stop : time that a failure costs every group: half a step and the new quorum, S. [s]
 
     Notes
@@ -324,7 +332,7 @@ def efficiency_replicas(replicas: Count, mtti: Seconds, heal: Seconds, stop: Sec
     >>> round(efficiency_replicas(128, 3.09 * 3600, 1200, 30), 4)
     0.9965
     """
-    return exp(-heal / (replicas * mtti)) * exp(-stop / mtti)
+    return exp(-maximum(heal - stop, 0 * heal) / (replicas * mtti)) * exp(-stop / mtti)
 
 
 @formula("goodput.downtime", source=RENEWAL, equation="1 - e^(-R/M)")
