@@ -103,15 +103,14 @@ def storage(name: str, nodes: int, nic: float) -> Storage:
         title=str(raw.get("title", id)),
         write=whole("write"),
         read=whole("read"),
-        node_write=min(limits[0], nic),
-        node_read=min(limits[1], nic),
+        node_write=min(limits[0], nic, whole("write")),
+        node_read=min(limits[1], nic, whole("read")),
         capacity=value("capacity"),
     )
 
 
 def recovery_times(name: str) -> Mapping[str, float]:
     """Detect, reschedule and initialise, by how a run is started again: automatic or manual.  [s]"""
-    load.entry("recovery", name)  # refuses an unknown name with the closest ones
     return constants("recovery", name)
 
 

@@ -26,7 +26,7 @@ RELIABILITY = (
 )
 RENEWAL = "renewal of a run with exponential failures, after " + DALY
 _STEEP = 700.0  # e to the power of more is no float
-_STEPS = 40  # Newton's method below is done in fewer
+_STEPS = 4  # Newton steps after which ten digits stand, from d far below M to far above
 
 
 @formula("checkpoint.interval.young", source=YOUNG, equation="τ = sqrt(2 d M)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from meshwright.catalog.failures import common, recovery_times
 from meshwright.formulas.failures import failure_probability, pair_loss
@@ -16,8 +16,7 @@ from meshwright.spec.resilience import FailureModel, Mode, Policy, Recovery
 _NEIGHBOURS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)  # of the interval of each tier alone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(NamedTuple):
     """What every policy is built from, at one size of cluster."""
 
     step: float  # seconds of one step: intervals are whole steps
@@ -113,4 +112,4 @@ def every(x: Setting, without: Iterable[str] = ()) -> dict[str, Policy]:
     """All policies by name; hot spares are the asynchronous one with machines that already run."""
     modes: tuple[Mode, ...] = ("blocking", "async", "two-tier", "peer", "replicas")
     out = {mode: policy(mode, x) for mode in modes if mode not in without}
-    return out | {"hot-spares": policy("async", replace(x, hot=True))}
+    return out | {"hot-spares": policy("async", x._replace(hot=True))}

@@ -307,11 +307,12 @@ class PolicyPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakEven:
-    """From how many devices on one policy is better than another; None: never among those tried."""
+    """From how many devices on one policy is better than another, and up to how many; None: never, and to the end."""
 
     better: str
     than: str
     devices: int | None
+    until: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,3 +368,22 @@ class Replan:
     summary: Text
     findings: tuple[Finding, ...] = ()
     assumptions: tuple[Text, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotAnswer:
+    """Machines that may be taken away at any time against those that stay."""
+
+    problem: Problem
+    strategy: Strategy
+    between: float  # preemptions of one node  [s]
+    notice: float  # [s]
+    saved_on_notice: bool
+    wait: float  # for capacity after a preemption  [s]
+    useful: float
+    useful_on_demand: float
+    dollars_per_token: float
+    dollars_per_token_on_demand: float
+    break_even: float | None  # time between preemptions of a node from which on it is cheaper  [s]
+    summary: Text
+    assumptions: tuple[Text, ...] = ()
