@@ -31,7 +31,14 @@ if TYPE_CHECKING:
     from meshwright.spec.estimate import Estimate, Refusal
     from meshwright.spec.finding import Finding
     from meshwright.spec.model import ModelSpec
-    from meshwright.spec.resilience import IncidentStudy, PolicyComparison, Replan, ResiliencePlan, SpotAnswer
+    from meshwright.spec.resilience import (
+        CheckpointFolder,
+        IncidentStudy,
+        PolicyComparison,
+        Replan,
+        ResiliencePlan,
+        SpotAnswer,
+    )  # fmt: skip
     from meshwright.validate import Validation
 
 Progress = Callable[[float, str], None]
@@ -669,6 +676,13 @@ def resilience_incidents(
         days=None if days is None else bounded(days, "deadline", where="--days", kind="days"),
         span=(last - first).total_seconds(),
     )
+
+
+def resilience_check(folder: str | Path | bytes) -> CheckpointFolder:
+    """Which checkpoint of a folder (or of a listing, as a file or as bytes) is whole."""
+    from meshwright.resilience.folder import check
+
+    return check(folder)
 
 
 def catalog_list(kind: str | None = None, contains: str = "") -> list[Row]:

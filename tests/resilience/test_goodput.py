@@ -67,10 +67,10 @@ def test_closed_form_and_simulation_agree_within_a_percent_on_200_settings() -> 
     assert worst < 0.01
 
 
-@given(st.floats(500, 1e5), st.integers(2, 64), st.floats(0.001, 0.4), st.floats(0.001, 0.1), st.floats(0, 0.02))
+@given(st.floats(500, 1e5), st.integers(2, 64), st.floats(0.001, 0.4), st.floats(0.001, 0.1), st.floats(0.001, 0.02))
 def test_replicas_add_up(mean: float, groups: int, heal: float, stop: float, overhead: float) -> None:
     policy = Policy(mode="replicas", interval=1.0, quick=recovery(), full=recovery(), replicas=groups,
-                    heal=heal * mean, stop=stop * mean, overhead=overhead)  # fmt: skip
+                    heal=heal * mean, stop=stop * mean, overhead=overhead, hard=overhead * 10)  # fmt: skip
     assert sum(shares(policy, mean, 0.05).values()) == pytest.approx(1, abs=1e-9)
 
 
@@ -197,3 +197,17 @@ def test_a_budget_of_three_percent_is_seven_minutes_a_failure() -> None:
     assert mean == 4 * HOUR and 0.03 * mean / 60 == pytest.approx(7.2)
     quick, slow = (useful(one_tier(120.0, 0.1, restart), mean) for restart in (300.0, 600.0))
     assert quick > 0.97 > slow
+
+
+@pytest.mark.parametrize("hard", [0.05, 0.3, 0.9])
+@pytest.mark.parametrize("mean", [4000.0, 30000.0])
+def test_replicas_with_failures_that_strike_all_of_them(hard: float, mean: float) -> None:
+    policy = Policy(mode="replicas", interval=400.0, storage_stall=3.0, persist=60.0, hard=hard, quick=recovery(),
+                    full=recovery(400.0), replicas=16, heal=600.0, stop=20.0, overhead=0.01)  # fmt: skip
+    exact, runs = shares(policy, mean), simulate(policy, mean, horizon=300 * mean, trials=300)
+    assert np.allclose(np.sum([*runs.buckets.values()], axis=0), runs.wall, rtol=1e-9)
+    for name in BUCKETS:
+        assert float(runs.buckets[name].sum() / runs.wall.sum()) == pytest.approx(exact[name], abs=0.005), name
+    assert float(runs.useful.mean()) == pytest.approx(exact["productive"], rel=0.01)
+    whole = simulate(policy, mean, work=40 * DAY, trials=50)
+    assert whole.done.all() and np.allclose(whole.buckets["productive"], 40 * DAY, rtol=1e-4)

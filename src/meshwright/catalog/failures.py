@@ -71,9 +71,11 @@ def _causes(raw: Mapping[str, Any]) -> tuple[Cause, ...]:
     )
 
 
-def small_job() -> float:
-    """A job is interrupted at least this often by its own software, however few its nodes.  [s]"""
-    return float(constants("failures", DEFAULT)["small_job"])
+def small_job() -> tuple[float, float, float]:
+    """A job is interrupted at least this often by its own software, however few its nodes; with its range.  [s]"""
+    entry = _file("failures", DEFAULT, "small_job")[2]["small_job"]
+    low, high = entry.get("range") or (entry["value"], entry["value"])
+    return float(entry["value"]), float(low), float(high)
 
 
 def storage(name: str, nodes: int, nic: float) -> Storage:

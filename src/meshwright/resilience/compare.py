@@ -58,7 +58,7 @@ def compare(problem: Problem, strategy: Strategy, estimate: Estimate, options: O
             *failure_model(problem.cluster, o.source, mtti_given=o.mtti).assumptions,
             *storage_of(problem.cluster, o).assumptions,
             Text(N_("the step takes the same at every size: the batch grows with the cluster")),
-            Text(N_("replicas: groups as small as hold all states, each on its own")),
+            Text(N_("replicas: groups as small as hold all states; failures of software strike all of them")),
         ),
     )  # fmt: skip
 
@@ -88,7 +88,7 @@ def _at(
     alone = () if replica_groups(here, scaled, of) > 1 else ("replicas",)
     return [
         PolicyPoint(mode=name, devices=devices, mtti=failures.mtti,
-                    interval=None if name == "replicas" else p.period,
+                    interval=p.period,
                     useful=float(useful(p, failures.mtti, o.slowdown)))
         for name, p in every(x, alone).items()
     ]  # fmt: skip

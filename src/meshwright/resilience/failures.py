@@ -47,9 +47,11 @@ def failure_model(cluster: Cluster, source: FailureSource | None = None, *, mtti
         scale = 1.0 if own else cluster.node_size / source.node_size
         if not own:
             assumptions.append(_published(source, scale, cluster))
-    floor = known.small_job() if (not own if small_job is None else small_job) else None
+    counted = not own if small_job is None else small_job
+    floors = known.small_job() if counted else (None, None, None)
+    floor = floors[0]
     rate, low, high = (value * scale for value in (source.rate, source.low, source.high))
-    times = [_between(cluster.nodes, value, floor) for value in (rate, high, low)]
+    times = [_between(cluster.nodes, value, least) for value, least in zip((rate, high, low), floors, strict=True)]
     if floor is not None and times[0] == floor:
         text = N_("a job this small is taken to be interrupted every {hours} h by its own software (range 8 to 30 h)")
         assumptions.append(Text(text, hours=f"{floor / 3600:g}"))

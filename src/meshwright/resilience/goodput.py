@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from meshwright.formulas import goodput as g
@@ -31,10 +32,7 @@ def shares(policy: Policy, mtti: Any, slowdown: float = 0.0) -> dict[str, Any]:
 
 def useful(policy: Policy, mtti: Any, slowdown: float = 0.0) -> Any:
     """The productive share alone."""
-    if policy.mode == "replicas":
-        whole = g.efficiency_replicas(policy.replicas, mtti, policy.heal, policy.stop) * (1 - policy.overhead)
-    else:
-        whole = _efficiency(policy, mtti)
+    whole = _replicas(policy, mtti)["productive"] if policy.mode == "replicas" else _efficiency(policy, mtti)
     return whole * (1 - g.slow_node(slowdown))
 
 
@@ -92,14 +90,26 @@ def _stages(recovery: Recovery, mtti: Any, whole: Any) -> dict[str, Any]:
 
 
 def _replicas(policy: Policy, mtti: Any) -> dict[str, Any]:
-    """A failure stops all for a new quorum, then its group is missing until it has healed."""
-    running = 1 - g.downtime(policy.stop, mtti)
-    work = g.efficiency_replicas(policy.replicas, mtti, policy.heal, policy.stop)
+    """A failure of a group stops all for a new quorum, then the group is missing until it has healed.
+
+    Failures that strike all groups (`hard`) are those of a run that saves asynchronously; both kinds are rare enough
+    to be taken as independent.
+    """
+    of_groups = mtti / max(1 - policy.hard, 1e-9)
+    running = 1 - g.downtime(policy.stop, of_groups)
+    work = g.efficiency_replicas(policy.replicas, of_groups, policy.heal, policy.stop)
+    alone = replace(policy, mode="async", hard=1.0, segments=1)
+    of_all = _saved(alone, mtti / policy.hard) if policy.hard > 0 else {"productive": 1.0}
+    up = sum(of_all.get(name, 0.0) for name in ("productive", "checkpoint", "lost_work"))
     return {
-        "productive": work * (1 - policy.overhead),
-        "overhead": work * policy.overhead,
-        "degraded": running - work,
-        "restart": 1 - running,
+        "productive": of_all["productive"] * work * (1 - policy.overhead),
+        "overhead": of_all["productive"] * work * policy.overhead,
+        "checkpoint": of_all.get("checkpoint", 0.0) * work,
+        "lost_work": of_all.get("lost_work", 0.0) * work,
+        "degraded": up * (running - work),
+        "detection": of_all.get("detection", 0.0),
+        "waiting": of_all.get("waiting", 0.0),
+        "restart": of_all.get("restart", 0.0) + up * (1 - running),
     }
 
 

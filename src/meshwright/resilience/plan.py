@@ -249,12 +249,11 @@ def _findings(
     x: Setting,
 ) -> Iterator[Finding]:  # fmt: skip
     saves = chosen.mode != "replicas"
-    if saves:
-        yield from _too_often(chosen, c, storage, x)
-        yield from _too_slow(chosen, c, failures, storage)
+    yield from _too_often(chosen, c, storage, x)
+    yield from _too_slow(chosen, c, failures, storage)
     if chosen.mode == "blocking":
         yield from _timeout(c)
-    if chosen.mode in ("async", "two-tier", "peer"):
+    if chosen.mode != "blocking":
         yield from _host(problem, estimate, c)
     if not saves:
         yield from _whole_groups(problem, estimate, x)
@@ -265,7 +264,7 @@ def _findings(
             message=Text(text, kept=c.kept, size=show_bytes(c.kept_bytes), capacity=show_bytes(storage.capacity)),
             fix=Text(N_("keep at most {value}"), value=max(0, int(storage.capacity / c.total_bytes) - 1)),
         )  # fmt: skip
-    if c.kept < 2 and saves:
+    if c.kept < 2:
         yield Finding(
             code="MW-G006", severity="warning", where="--keep",
             message=Text(N_("a failure while the only checkpoint is replaced leaves none that is complete")),

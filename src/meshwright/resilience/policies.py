@@ -98,10 +98,16 @@ def _tiers(x: Setting, mode: Mode, interval: float | None, *, hard: float, persi
 
 
 def _replicas(x: Setting, interval: float | None) -> Policy:
-    """Every step the groups that are there agree on a quorum; one that failed fetches its states from another."""
+    """Every step the groups that are there agree on a quorum; one that failed fetches its states from another.
+
+    Failures of software strike all groups alike, so that storage is still written behind the run.
+    """
     known = common()
     heal = x.back(x.heal_load)
-    return Policy(mode="replicas", interval=x.step, quick=heal, full=heal, replicas=x.groups, heal=heal.total,
+    share = x.failures.of_software
+    best = x.at_least(exact_interval(x.times.stall, x.failures.mtti / max(share, 1e-6)), x.times.write)
+    return Policy(mode="replicas", interval=interval or best, storage_stall=x.times.stall, persist=x.times.write,
+                  hard=share, quick=heal, full=x.back(x.times.read), replicas=x.groups, heal=heal.total,
                   stop=known["quorum"] + x.step / 2, overhead=known["quorum_overhead"], hot_spares=x.hot)  # fmt: skip
 
 

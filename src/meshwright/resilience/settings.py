@@ -14,7 +14,7 @@ def framework_settings(framework: str, policy: Policy, steps: int, quick_steps: 
     """Lines that realise the policy in `framework`; `timeout` seconds for its process groups."""
     lines = _SETTINGS[framework](policy, steps, quick_steps, kept, max(10, math.ceil(timeout / SECONDS_PER_MINUTE)))
     if policy.mode == "replicas":
-        lines = _torchft(policy)
+        lines += _torchft(policy)
     return tuple(FrameworkSetting(framework=name, text=text) for name, text in lines)
 
 
@@ -22,7 +22,7 @@ Lines = list[tuple[str, str]]
 
 
 def _behind(policy: Policy) -> bool:
-    return policy.mode in ("async", "two-tier", "peer")
+    return policy.mode != "blocking"
 
 
 def _megatron(policy: Policy, steps: int, quick: int | None, kept: int, minutes: int) -> Lines:

@@ -149,18 +149,28 @@ def _stage_ends(policy: Policy) -> list[Floats]:
 def _replicas(
     policy: Policy, mean: Floats, work: float | None, horizon: float | None, rng: np.random.Generator
 ) -> Runs:
-    """Groups that leave and come back; a failure of a group that is away makes it stay away anew."""
+    """Groups that leave and come back, and now and then a failure of all of them.
+
+    A failure of a group that is away makes it stay away anew. Saves stop the run for a share of the time that follows
+    from their interval; what is not safe yet is undone when all groups fail. The last stretch of a run is taken at its
+    mean speed.
+    """
     n, groups = len(mean), policy.replicas
-    speed = 1 - policy.overhead
+    saving = policy.storage_stall / (policy.interval + policy.storage_stall) if policy.hard > 0 else 0.0
+    speed = (1 - policy.overhead) * (1 - saving)
     target = np.full(n, np.inf if work is None else float(work))
     left = np.full(n, np.inf if horizon is None else float(horizon))
     back = np.zeros((n, groups))  # when each group takes part again
-    now, resume, done, stopped, degraded = (np.zeros(n) for _ in range(5))
+    now, resume, done, safe, stopped, degraded, worked = (np.zeros(n) for _ in range(7))
+    since, spent = np.full(n, np.inf), np.zeros((3, n))  # time since a failure of all; its stages
+    stages = np.cumsum(
+        [0.0, policy.full.detect, policy.full.wait, policy.full.total - policy.full.detect - policy.full.wait]
+    )
     going = np.ones(n, dtype=np.bool_)
     rows = np.arange(n)
     for _ in range(MOST_EVENTS):
         until = rng.exponential(size=n) * mean
-        # Between two failures: first everybody waits for the quorum, then the groups that are there work.
+        # Between two failures: first everybody waits for the quorum or the restart, then those that are there work.
         wait = np.clip(resume - now, 0.0, until)
         run = until - wait
         present = _present(back, now + wait, now + until, groups)
@@ -172,18 +182,36 @@ def _replicas(
         wait = np.minimum(wait, length)
         run = length - wait
         there = np.where(going, _present(back, now + wait, now + length, groups), 0.0)
-        stopped += wait
+        stop = wait.copy()
+        for stage in range(3):
+            took = np.clip(np.minimum(since + wait, stages[stage + 1]) - np.maximum(since, stages[stage]), 0.0, None)
+            spent[stage] += took
+            stop -= took
+        since = since + length
+        stopped += stop
         degraded += run - there
+        worked += there
         done += there * speed
         now, left = now + length, left - length
         going &= ~ends
         if not going.any():
             break
-        group = rng.integers(0, groups, n)
-        back[rows, group] = np.where(going, now + policy.heal, back[rows, group])
-        resume = np.where(going, now + policy.stop, resume)
+        group, all_of_them = rng.integers(0, groups, n), going & (rng.random(n) < policy.hard)
+        one = going & ~all_of_them
+        back[rows, group] = np.where(one, now + policy.heal, back[rows, group])
+        resume = np.where(one, np.maximum(resume, now + policy.stop), resume)
+        if all_of_them.any():
+            saved = np.floor(np.maximum(done - policy.persist * speed, 0) / policy.interval) * policy.interval
+            safe = np.where(all_of_them, np.maximum(safe, saved), safe)
+            done = np.where(all_of_them, safe, done)
+            resume = np.where(all_of_them, now + policy.full.total, resume)
+            since = np.where(all_of_them, 0.0, since)
+            back[all_of_them] = 0.0
+    useful = done / speed  # group time that is not undone, with what saves and quorums took of it
     buckets = dict.fromkeys(BUCKETS, np.zeros(n)) | {
-        "productive": done, "overhead": done / speed * policy.overhead, "degraded": degraded, "restart": stopped,
+        "productive": done, "overhead": useful * (1 - saving) * policy.overhead, "checkpoint": useful * saving,
+        "lost_work": worked - useful, "degraded": degraded, "detection": spent[0], "waiting": spent[1],
+        "restart": stopped + spent[2],
     }  # fmt: skip
     return Runs(now, buckets, ~going)
 

@@ -39,7 +39,7 @@ def spares(
     known = common()
     repair = known["repair"] if repair is None else repair
     quantile = known["spare_quantile"] if quantile is None else quantile
-    mean = model.nodes * model.rate * model.share("node", "several") * repair
+    mean = model.share("node", "several") / model.mtti * repair
     count = spares_for(mean, quantile) if nodes is None else nodes
     return Spares(
         kind=kind, nodes=count, quantile=quantile, in_repair=mean, repair=repair,

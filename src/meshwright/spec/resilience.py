@@ -74,9 +74,20 @@ class FailureModel:
         """Whether the job's own software, not its nodes, sets the mean time to interrupt."""
         return self.small_job is not None and self.nodes * self.rate * self.small_job < 1
 
+    @property
+    def of_nodes(self) -> float:
+        """Share of the failures that come with the nodes; the rest is what a small job's own software adds."""
+        return min(1.0, self.nodes * self.rate * self.mtti)
+
     def share(self, *scopes: str) -> float:
         """Share of the failures that take one of `scopes` with them."""
-        return sum(cause.share for cause in self.causes if cause.scope in scopes)
+        nodes = sum(cause.share for cause in self.causes if cause.scope in scopes) * self.of_nodes
+        return nodes + (1 - self.of_nodes if "process" in scopes else 0.0)
+
+    @property
+    def of_software(self) -> float:
+        """Share of the failures of software, which strike every replica alike."""
+        return sum(c.share for c in self.causes if c.group == "software") * self.of_nodes + 1 - self.of_nodes
 
     def expected(self, seconds: float) -> float:
         """Failures expected in `seconds`."""
@@ -168,7 +179,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A way to save and to recover. One tier: `segments` 1, `hard` 1. Replicas: `replicas` set, nothing is saved.
+    """A way to save and to recover. One tier: `segments` 1, `hard` 1. Replicas: `hard` is what strikes all of them.
 
     `interval` of work and `stall` repeat `segments` times, then `storage_stall` follows: a period. A snapshot is safe
     `quick_persist` (its tier) or `persist` (storage) after its stall.
@@ -301,7 +312,7 @@ class PolicyPoint:
     mode: str  # a `Mode`, or hot-spares
     devices: int
     mtti: float
-    interval: float | None  # None where nothing is saved
+    interval: float  # useful work between saves to storage  [s]
     useful: float
 
 
@@ -387,3 +398,27 @@ class SpotAnswer:
     break_even: float | None  # time between preemptions of a node from which on it is cheaper  [s]
     summary: Text
     assumptions: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCheckpoint:
+    """One checkpoint of a folder: whether it is whole, and if not, why."""
+
+    name: str
+    files: int
+    size: int  # [B]
+    faults: tuple[Text, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return not self.faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFolder:
+    """The checkpoints of a folder, the newest first, and the one to start from."""
+
+    checkpoints: tuple[FoundCheckpoint, ...]
+    resume: str | None
+    summary: Text

@@ -1,4 +1,4 @@
-"""`meshwright resilience plan|compare|replan|spot|incidents`: how a run survives."""
+"""`meshwright resilience plan|compare|replan|spot|incidents|check`: how a run survives."""
 
 from __future__ import annotations
 
@@ -286,7 +286,38 @@ def incidents_command(screen: Screen, file: str, nodes: str | None, days: str | 
     )
 
 
-for each in (plan_command, compare_command, replan_command, spot_command, incidents_command):
+@verb(
+    "check",
+    help=N_(
+        "Which checkpoint of a folder is whole: no empty or temporary file, no shard that is missing or smaller than"
+        " elsewhere, metadata written last. FOLDER may also be a listing (size and name a line); - reads one from"
+        " stdin. Exits with 1 when none is whole."
+    ),
+    examples=("resilience check checkpoints/", "resilience check - < listing.txt"),
+)
+@click.argument("folder")
+def check_command(screen: Screen, folder: str) -> int:
+    """Look at a folder of checkpoints."""
+    from meshwright import api
+    from meshwright.files import read_stdin
+    from meshwright.serialize import document, to_json
+
+    hint = "ls -l checkpoints/ | meshwright resilience check -"
+    where: Any = read_stdin(largest=LARGEST, hint=hint) if folder == "-" else folder
+    found = api.resilience_check(where)
+    return screen.answer(
+        Answer(
+            kind="resilience-check",
+            document=lambda: document("resilience-check", found),
+            draw=lambda view: render.resilience.draw_check(found, view),
+            grid=lambda: render.resilience.check_grid(found),
+            lines=lambda: [to_json(c) for c in found.checkpoints],
+            yes=found.resume is not None,
+        )
+    )
+
+
+for each in (plan_command, compare_command, replan_command, spot_command, incidents_command, check_command):
     command.add_command(each)
 
 LARGEST = 64 * 10**6  # bytes of standard input

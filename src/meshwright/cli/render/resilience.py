@@ -11,6 +11,7 @@ from meshwright.cli.output import Grid, View
 from meshwright.cli.render import chart, parts
 from meshwright.messages import N_
 from meshwright.spec.resilience import (
+    CheckpointFolder,
     CheckpointPlan,
     FailureModel,
     IncidentStudy,
@@ -46,7 +47,7 @@ def draw_plan(found: ResiliencePlan, view: View) -> Iterable[Any]:
         "bold green" if found.legal else "bold red",
     )  # fmt: skip
     yield parts.line(
-        say(N_("policy: {policy}; simulated, {trials} runs: {share} ± {error}"), policy=label(policy.mode),
+        say(N_("policy: {policy}; simulated, {trials} runs: {share} ± {error}"), policy=label(policy.mode, "policy"),
             trials=g.trials, share=show_percent(g.simulated, 2), error=show_percent(1.96 * g.simulated_error, 2))
     )  # fmt: skip
     yield from _where_time_goes(found, view)
@@ -64,9 +65,11 @@ def draw_plan(found: ResiliencePlan, view: View) -> Iterable[Any]:
 def _where_time_goes(found: ResiliencePlan, view: View) -> Iterable[Any]:
     tree = found.goodput.breakdown
     yield parts.heading(say(N_("Where a day goes")))
-    rows = [(label(t.name), show_seconds(t.value), show_percent(t.value / tree.value, 2)) for t in tree.children]
+    rows = [
+        (label(t.name, tree.name), show_seconds(t.value), show_percent(t.value / tree.value, 2)) for t in tree.children
+    ]
     yield parts.table((say(N_("bucket")), say(N_("of a day")), say(N_("share"))), rows, view)
-    lost = [(label(t.name), t.value) for t in tree.children if t.name != "productive"]
+    lost = [(label(t.name, tree.name), t.value) for t in tree.children if t.name != "productive"]
     whole = sum(value for _, value in lost)
     if lost and not view.plain:
         largest = sorted(lost, key=lambda part: -part[1])[: len(parts.BAR)]
@@ -78,13 +81,11 @@ def _where_time_goes(found: ResiliencePlan, view: View) -> Iterable[Any]:
 def _checkpoints(c: CheckpointPlan, view: View) -> Iterable[Any]:
     yield parts.heading(say(N_("Checkpoints")))
     often = say(N_("every {steps} steps ({time})"), steps=f"{c.steps:,}", time=show_seconds(c.interval))
-    if c.mode == "replicas":
-        often = say(N_("none is needed to recover; keep one a day against the loss of all replicas"))
     rows = [(say(N_("to storage")), often)]
     if c.quick_steps is not None:
         rows.append((say(N_("to memory")), say(N_("every {steps} steps"), steps=f"{c.quick_steps:,}")))
     rows += [
-        (say(N_("size")), say(N_("{total} in all, {each} bytes a parameter; at most {rank} of a rank, {host} of a host"),
+        (say(N_("size")), say(N_("{total}, {each} bytes a parameter; at most {rank} of a rank, {host} of a host"),
                               total=show_bytes(c.total_bytes), each=f"{c.bytes_per_parameter:g}",
                               rank=show_bytes(c.rank_bytes), host=show_bytes(c.host_bytes))),
         (say(N_("times")), say(N_("copy to the host {copy}, write {write}, read {read}; the run stops for {stall}"),
@@ -92,9 +93,9 @@ def _checkpoints(c: CheckpointPlan, view: View) -> Iterable[Any]:
                                read=show_seconds(c.read_seconds), stall=show_seconds(c.stall))),
         (say(N_("best interval")), say(N_("Young {young}, Daly {daly}, exact {exact}"), young=show_seconds(c.young),
                                        daly=show_seconds(c.daly), exact=show_seconds(c.exact))),
-        (say(N_("storage")), say(N_("{needed} for this interval; {loss} for blocking saves to lose 5 %; limit: {limit}"),
+        (say(N_("storage")), say(N_("{needed} for this interval, {loss} to lose 5 % if saves block; limit: {limit}"),
                                  needed=show_bandwidth(c.bandwidth_needed), loss=show_bandwidth(c.bandwidth_for_loss),
-                                 limit=label(c.limited_by))),
+                                 limit=label(c.limited_by, "limit"))),
         (say(N_("kept")), say(N_("{kept} and one being written: {size}"), kept=c.kept, size=show_bytes(c.kept_bytes))),
     ]  # fmt: skip
     yield parts.table(("", ""), rows, view, left=(0, 1))
@@ -106,11 +107,11 @@ def _failures(model: FailureModel, view: View) -> Iterable[Any]:
     groups: dict[str, float] = {}
     for cause in model.causes:
         groups[cause.group] = groups.get(cause.group, 0.0) + cause.share
-    rows = [(label(name), f"{share * per_day:,.3g}", show_percent(share)) for name, share in
+    rows = [(label(name, "failures"), f"{share * per_day:,.3g}", show_percent(share)) for name, share in
             sorted(groups.items(), key=lambda item: -item[1])]  # fmt: skip
     if model.bound_by_job:
         whole = SECONDS_PER_DAY / model.mtti
-        rows.append((label("small_job"), f"{whole - per_day:,.3g}", "-"))
+        rows.append((label("small_job", "failures"), f"{whole - per_day:,.3g}", "-"))
     yield parts.table((say(N_("part")), say(N_("a day")), say(N_("share"))), rows, view)
 
 
@@ -126,7 +127,7 @@ def _run(found: ResiliencePlan) -> Iterable[Any]:
             yield parts.line(say(text, dollars=show_money(run.dollars), p50=show_money(run.p50_dollars or 0),
                                  p90=show_money(run.p90_dollars or 0)), indent=2)  # fmt: skip
     text = N_("{nodes} spare nodes ({kind}); {away} in repair on average; they do not suffice {short} of the time")
-    yield parts.line(say(text, nodes=f"{held.nodes:,}", kind=label(held.kind), away=f"{held.in_repair:.2g}",
+    yield parts.line(say(text, nodes=f"{held.nodes:,}", kind=label(held.kind, "spares"), away=f"{held.in_repair:.2g}",
                          short=show_percent(held.short)), indent=2)  # fmt: skip
 
 
@@ -134,7 +135,9 @@ def plan_grid(found: ResiliencePlan) -> Grid:
     """One row per bucket of wall time."""
     tree = found.goodput.breakdown
     raw = tuple((t.name, t.value, t.value / tree.value) for t in tree.children)
-    rows = tuple((label(name), show_seconds(seconds), show_percent(share, 2)) for name, seconds, share in raw)
+    rows = tuple(
+        (label(name, tree.name), show_seconds(seconds), show_percent(share, 2)) for name, seconds, share in raw
+    )
     return Grid(keys=("bucket", "seconds_a_day", "share"),
                 heads=(say(N_("bucket")), say(N_("of a day")), say(N_("share"))), rows=rows, raw=raw)  # fmt: skip
 
@@ -152,7 +155,7 @@ def draw_compare(found: PolicyComparison, view: View) -> Iterable[Any]:
     yield parts.grid_table(compare_grid(found), view)
     yield parts.heading(say(N_("From where on it is worth it (a tenth of a point)")))
     for even in found.break_even:
-        names = {"better": label(even.better), "than": label(even.than)}
+        names = {"better": label(even.better, "policy"), "than": label(even.than, "policy")}
         if even.devices is None:
             text = say(N_("{better} over {than}: at none of these sizes"), **names)
         elif even.until is None:
@@ -178,7 +181,7 @@ def _curves(found: PolicyComparison, view: View) -> Iterable[Any]:
     x = chart.Axis([(n, show_count(n)) for n in counts], counts[0], counts[-1])
     labels = [floor + (1 - floor) * i / 4 for i in range(5)]
     y = chart.Axis([(s, show_percent(s, 1)) for s in labels], floor, 1.0, logarithmic=False)
-    legend = ", ".join(f"{signs[0]} {label(mode)}" for mode, _, signs in drawn)
+    legend = ", ".join(f"{signs[0]} {label(mode, 'policy')}" for mode, _, signs in drawn)
     yield parts.heading(say(N_("Useful share over devices ({legend})"), legend=legend))
     curves = [chart.Curve(points, *signs) for _, points, signs in drawn]
     here = float(found.problem.cluster.devices)
@@ -192,12 +195,18 @@ def compare_grid(found: PolicyComparison) -> Grid:
     modes = list(dict.fromkeys(p.mode for p in found.points))
     share = {(p.devices, p.mode): p.useful for p in found.points}
     mtti = {p.devices: p.mtti for p in found.points}
-    raw = tuple((n, mtti[n], *(share.get((n, mode)) for mode in modes)) for n in found.counts)
+    raw: tuple[tuple[Any, ...], ...] = tuple(
+        (n, mtti[n], *(share.get((n, mode)) for mode in modes)) for n in found.counts
+    )
     rows = tuple(
-        (f"{row[0]:,}", show_seconds(row[1]), *("-" if cell is None else show_percent(cell, 2) for cell in row[2:]))
+        (
+            f"{row[0]:,}",
+            show_seconds(float(row[1] or 0)),
+            *("-" if cell is None else show_percent(cell, 2) for cell in row[2:]),
+        )
         for row in raw
     )
-    heads = (say(N_("devices")), say(N_("a failure every")), *(label(mode) for mode in modes))
+    heads = (say(N_("devices")), say(N_("a failure every")), *(label(mode, "policy") for mode in modes))
     return Grid(keys=("devices", "mtti", *modes), heads=heads, rows=rows, raw=raw)
 
 
@@ -226,7 +235,7 @@ def draw_replan(found: Replan, view: View) -> Iterable[Any]:
         if option.note is not None:
             notes.append(tell(option.note))
         if notes:
-            yield parts.heading(label(option.name))
+            yield parts.heading(label(option.name, "replan"))
             yield from parts.bullets(notes)
     yield from parts.findings_part(found.findings)
     yield from parts.assumptions_part((*found.problem.assumptions, *found.assumptions))
@@ -237,7 +246,7 @@ def replan_grid(found: Replan) -> Grid:
     keys = ("name", "devices", "global_batch", "tokens_per_second", "stop_seconds", "lost_tokens")
     raw = tuple(tuple(getattr(option, key) for key in keys) for option in found.options)
     rows = tuple(
-        (label(o.name), f"{o.devices:,}", f"{o.global_batch:,}", show_count(round(o.tokens_per_second)),
+        (label(o.name, "replan"), f"{o.devices:,}", f"{o.global_batch:,}", show_count(round(o.tokens_per_second)),
          show_seconds(o.stop_seconds), show_count(round(o.lost_tokens)))
         for o in found.options
     )  # fmt: skip
@@ -266,7 +275,9 @@ def spot_grid(found: SpotAnswer) -> Grid:
         ("preemptible", found.useful, found.dollars_per_token),
         ("on_demand", found.useful_on_demand, found.dollars_per_token_on_demand),
     )
-    rows = tuple((label(name), show_percent(share, 2), show_money(price * 1e9)) for name, share, price in raw)
+    rows = tuple(
+        (label(name, "machines"), show_percent(share, 2), show_money(price * 1e9)) for name, share, price in raw
+    )
     heads = (say(N_("machines")), say(N_("useful")), say(N_("$ per 1B tokens")))
     return Grid(keys=("machines", "useful", "dollars_per_token"), heads=heads, rows=rows, raw=raw)
 
@@ -309,4 +320,26 @@ def incidents_grid(study: IncidentStudy) -> Grid:
 
 def _cause_row(row: Sequence[Any]) -> tuple[str, ...]:
     name, group, failures, *rates = row
-    return (str(name)[:48], label(group), f"{failures:,}", *(_per_thousand(rate) for rate in rates))
+    return (str(name)[:48], label(group, "failures"), f"{failures:,}", *(_per_thousand(rate) for rate in rates))
+
+
+# ---------------------------------------------------------------------------------------------- folders
+
+
+def draw_check(found: CheckpointFolder, view: View) -> Iterable[Any]:
+    """Which checkpoint to start from, and what is wrong with the others."""
+    yield parts.line(tell(found.summary), "bold red" if found.resume is None else "bold green")
+    yield parts.grid_table(check_grid(found), view, left=(0, 3))
+
+
+def check_grid(found: CheckpointFolder) -> Grid:
+    """One row per checkpoint, the newest first."""
+    raw = tuple(
+        (c.name, c.files, c.size, "; ".join(fault.render("en") for fault in c.faults)) for c in found.checkpoints
+    )
+    rows = tuple(
+        (c.name, f"{c.files:,}", show_bytes(c.size), "; ".join(map(tell, c.faults)) or say(N_("complete")))
+        for c in found.checkpoints
+    )
+    heads = (say(N_("checkpoint")), say(N_("files")), say(N_("size")), say(N_("state")))
+    return Grid(keys=("checkpoint", "files", "bytes", "faults"), heads=heads, rows=rows, raw=raw)
