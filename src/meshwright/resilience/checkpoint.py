@@ -70,33 +70,41 @@ def sizes(problem: Problem, strategy: Strategy, hook_bytes: float = 0.0) -> Size
     stages = stage_classes(model, strategy.pipeline, strategy.virtual, strategy.layers_per_stage, strategy.schedule)
     ranks = [_of_rank(problem, strategy, stage, per, hook_bytes) for stage in stages]
     of_stage = strategy.devices / strategy.pipeline
-    hook = sum(own * of_stage * s.stages_in_class for (_, _, own), s in zip(ranks, stages, strict=True))
-    rank, on_device, _ = max(ranks)
+    hook = sum(r.hook * of_stage * s.stages_in_class for r, s in zip(ranks, stages, strict=True))
+    rank = max(ranks)
+    on_node = min(cluster.node_size, cluster.devices)
     return Sizes(
         per_parameter=each,
         total=float(total + hook),
         weights=float(whole.total_with_mtp * bytes_per_value(strategy.precision)),
-        rank=rank,
-        on_device=on_device,
-        host=rank * min(cluster.node_size, cluster.devices),
+        rank=rank.whole,
+        on_device=rank.on_device,
+        # Of the ranks that write weights for all replicas, a host has those of one tensor-parallel group.
+        host=(rank.whole - rank.alone) * on_node + rank.alone * min(on_node, strategy.tensor),
         hook=float(hook),
     )
 
 
-def _of_rank(
-    problem: Problem, strategy: Strategy, stage: StageClass, per: StateBytes, hook_bytes: float
-) -> tuple[float, float, float]:
-    """Bytes that the busiest rank of a stage writes, those of them on the device, and its hook state."""
+class _Rank(NamedTuple):
+    """Bytes that the busiest rank of a stage writes."""
+
+    whole: float
+    on_device: float
+    hook: float
+    alone: float  # of the whole: weights that it writes for all replicas
+
+
+def _of_rank(problem: Problem, strategy: Strategy, stage: StageClass, per: StateBytes, hook_bytes: float) -> _Rank:
     params = rank_params(problem.model, strategy, stage)
     copies = strategy.data * strategy.context
     experts = expert_data_parallel(copies, strategy.tensor, strategy.expert, strategy.expert_tensor)
     share = params.dense / copies + params.expert / experts
-    weight = per.weight * share
-    if strategy.framework == "deepspeed" and strategy.sharding != "zero3":
-        weight = per.weight * params.total  # the first replica writes the weights alone
+    first = strategy.framework == "deepspeed" and strategy.sharding != "zero3"
+    weight = per.weight * (params.total if first else share)
     other = (per.master + per.moments) * share + (per.table_moments - per.moments) * params.tables / copies
     own = hook_bytes * params.total
-    return float(weight + other + own), float(own + _copied(strategy, weight, other)), float(own)
+    copied = _copied(strategy, weight, other)
+    return _Rank(float(weight + other + own), float(own + copied), float(own), float(weight if first else 0.0))
 
 
 def _copied(strategy: Strategy, weight: float, other: float) -> float:
@@ -107,15 +115,18 @@ def _copied(strategy: Strategy, weight: float, other: float) -> float:
 
 
 def times(cluster: Cluster, of: Sizes, storage: Storage) -> Times:
-    """Seconds to copy, write and read a checkpoint, and to hand a node's share to another node."""
+    """Seconds to copy, write and read a checkpoint, and to hand a node's share to another node.
+
+    The node with most to write may be slower than all of them together.
+    """
     link = cluster.accelerator.host_bandwidth * common()["copy_efficiency"]
     nodes = cluster.nodes
     card = cluster.nic_bandwidth * min(cluster.node_size, cluster.devices)
     return Times(
         copy=of.on_device / link,
-        write=transfer_time(of.total, storage.write, nodes, storage.node_write),
+        write=max(transfer_time(of.total, storage.write, nodes, storage.node_write), of.host / storage.node_write),
         read=transfer_time(of.total, storage.read, nodes, storage.node_read),
         peer=of.host / card if card else 0.0,
-        limited_by="storage" if storage.write <= nodes * storage.node_write else "nodes",
+        limited_by="storage" if of.total / storage.write >= of.host / storage.node_write else "nodes",
         overhead=common()["save_overhead"],
     )

@@ -249,6 +249,12 @@ def _findings(
     x: Setting,
 ) -> Iterator[Finding]:  # fmt: skip
     saves = chosen.mode != "replicas"
+    if estimate.verdict == "OVER":
+        yield Finding(
+            code="MW-G009", severity="warning", where="",
+            message=Text(N_("the strategy does not fit into the memory of the devices")),
+            fix=Text(N_("see what `meshwright estimate` says of it")),
+        )  # fmt: skip
     yield from _too_often(chosen, c, storage, x)
     yield from _too_slow(chosen, c, failures, storage)
     if chosen.mode == "blocking":
