@@ -115,6 +115,11 @@ def test_an_incident_log_sets_the_rate(run):
     assert found["failures"]["mtti"] == pytest.approx(86400 / 2, rel=1e-6)
 
 
+def test_what_a_measured_run_lost_beyond_the_model(run):
+    shown = run("resilience", *CALLS["plan"], "--measured", "55%")
+    assert shown.exit_code == 0 and "points more are lost than failures, saves and restarts explain" in shown.stdout
+
+
 def test_goals_and_failures_of_other_verbs(run):
     small = ("llama-3.1-8b", "--cluster", "h100-sxm:64", "--seq", "4096", "--gbs", "128")
     ranked = run("plan", *small, "--goal", "goodput", "--failures", "opt-175b", "--top", "2")

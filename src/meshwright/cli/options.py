@@ -191,6 +191,8 @@ SAVING = stack(
     option("--keep", "kept", metavar="N", section=SURVIVAL, help=N_("Checkpoints to keep (default 2).")),
     option("--hook-bytes", metavar="N", section=SURVIVAL,
            help=N_("State of gradient hooks per gradient on every rank, e.g. 4 for fp32 error feedback.")),
+    option("--measured", metavar="SHARE", section=SURVIVAL,
+           help=N_("Useful share that a run reached: what the model does not explain is shown.")),
     option("--trials", metavar="N", section=SURVIVAL, help=N_("Simulated runs (default 200).")),
 )  # fmt: skip
 

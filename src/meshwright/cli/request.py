@@ -78,7 +78,7 @@ def constraints_of(screen: Screen, options: dict[str, Any]) -> Any:
 
 FAILURES = ("failures", "rate", "mtti", "storage", "write", "read")
 SAVING = ("policy", "interval", "steps", "recovery", "spare_kind", "spare_nodes", "repair", "slowdown", "kept",
-          "hook_bytes", "trials")  # fmt: skip
+          "hook_bytes", "measured", "trials")  # fmt: skip
 
 
 def resilience_of(options: dict[str, Any]) -> tuple[Any, bool]:

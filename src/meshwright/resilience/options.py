@@ -18,14 +18,16 @@ from meshwright.units import Kind, parse_duration, parse_quantity
 SECONDS_PER_DAY = 86400.0
 _FLAGS = {"mtti": "--mtti", "repair": "--repair", "interval": "--interval", "write": "--storage-write",
           "read": "--storage-read", "slowdown": "--slow", "hook_bytes": "--hook-bytes", "rate": "--rate",
+          "measured": "--measured",
           "steps": "--steps", "spare_nodes": "--spare-nodes", "kept": "--keep", "trials": "--trials"}  # fmt: skip
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "steps": (1, 10**7), "spare_nodes": (0, 10**5), "kept": (1, 10**4), "trials": (10, 20_000), "slowdown": (0, 10),
-    "rate": (1e-4, 1e4), "hook_bytes": (0, 64), "interval": (1e-3, 30 * SECONDS_PER_DAY),
+    "rate": (1e-4, 1e4), "hook_bytes": (0, 64), "measured": (0.01, 1), "interval": (1e-3, 30 * SECONDS_PER_DAY),
     "mtti": (1.0, 3650 * SECONDS_PER_DAY), "repair": (1.0, 365 * SECONDS_PER_DAY), "write": (1e3, 1e15),
     "read": (1e3, 1e15),
 }  # fmt: skip
-_KINDS: Mapping[str, Kind] = {"slowdown": "fraction", "write": "bandwidth", "read": "bandwidth", "rate": "count",
+_KINDS: Mapping[str, Kind] = {"slowdown": "fraction", "measured": "fraction", "write": "bandwidth",
+                              "read": "bandwidth", "rate": "count",
                               "hook_bytes": "count"}  # fmt: skip
 
 
@@ -44,7 +46,7 @@ def options(given: Mapping[str, Any], incidents: FailureSource | None = None) ->
     for name in ("mtti", "repair", "interval"):
         if name in values:
             fields[name] = bounded(parse_duration(values.pop(name), where=_flag(name)), name)
-    for name in ("write", "read", "slowdown", "hook_bytes"):
+    for name in ("write", "read", "slowdown", "hook_bytes", "measured"):
         if name in values:
             fields[name] = bounded(parse_quantity(values.pop(name), _KINDS[name], where=_flag(name)), name)
     for name in ("steps", "spare_nodes", "kept", "trials"):

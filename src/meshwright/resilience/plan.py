@@ -68,6 +68,7 @@ class Options:
     slowdown: float = 0.0
     kept: int = 2
     hook_bytes: float = 0.0
+    measured: float | None = None  # useful share that a run reached
     trials: int = 200
     seed: int = SEED
 
@@ -143,6 +144,7 @@ def plan(problem: Problem, strategy: Strategy, estimate: Estimate, options: Opti
         checkpoint=checkpoint,
         spares=held,
         goodput=goodput_of(problem, estimate, chosen, failures, held, o),
+        measured=o.measured,
         findings=tuple(_findings(problem, estimate, chosen, checkpoint, failures, storage, x)),
         assumptions=(*failures.assumptions, *storage.assumptions, *_assumed(x, held, o)),
     )

@@ -296,8 +296,14 @@ class ResiliencePlan:
     checkpoint: CheckpointPlan
     spares: Spares
     goodput: Goodput
+    measured: float | None = None  # useful share that a run reached
     findings: tuple[Finding, ...] = ()
     assumptions: tuple[Text, ...] = ()
+
+    @property
+    def unexplained(self) -> float | None:
+        """Share of the time that the measured run lost beyond what failures, saves and restarts explain."""
+        return None if self.measured is None else self.goodput.useful - self.measured
 
     @property
     def legal(self) -> bool:

@@ -50,6 +50,12 @@ def draw_plan(found: ResiliencePlan, view: View) -> Iterable[Any]:
         say(N_("policy: {policy}; simulated, {trials} runs: {share} ± {error}"), policy=label(policy.mode, "policy"),
             trials=g.trials, share=show_percent(g.simulated, 2), error=show_percent(1.96 * g.simulated_error, 2))
     )  # fmt: skip
+    if found.unexplained is not None:
+        text = N_("measured {measured}: {more} points more are lost than failures, saves and restarts explain")
+        if found.unexplained < 0:
+            text = N_("measured {measured}: {more} points fewer are lost than failures, saves and restarts would cost")
+        more = f"{100 * abs(found.unexplained):.1f}"
+        yield parts.line(say(text, measured=show_percent(found.measured or 0.0), more=more), "yellow")
     yield from _where_time_goes(found, view)
     yield from _checkpoints(found.checkpoint, view)
     yield from _failures(found.failures, view)
