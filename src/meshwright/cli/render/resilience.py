@@ -40,11 +40,15 @@ def draw_plan(found: ResiliencePlan, view: View) -> Iterable[Any]:
     g, policy = found.goodput, found.policy
     yield parts.line(parts.problem_line(found.problem), "bold")
     yield parts.line(parts.strategy_words(found.strategy))
+    for finding in found.findings:
+        if finding.severity == "error":
+            text = N_("CANNOT WORK ({code}): {message}")
+            yield parts.line(say(text, code=finding.code, message=tell(finding.message)), "bold red")
     text = N_("{share} of the time is useful (between {low} and {high}): {rate} tokens/s, a failure every {mtti}")
     yield parts.line(
         say(text, share=show_percent(g.useful), low=show_percent(g.low), high=show_percent(g.high),
             rate=show_count(round(g.tokens_per_second)), mtti=show_seconds(found.failures.mtti)),
-        "bold green" if found.legal else "bold red",
+        "bold green" if found.legal else "",
     )  # fmt: skip
     yield parts.line(
         say(N_("policy: {policy}; simulated, {trials} runs: {share} ± {error}"), policy=label(policy.mode, "policy"),
