@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from meshwright.engine.explain import Subject
     from meshwright.engine.search.space import Constraints
     from meshwright.resilience.objective import Share
-    from meshwright.resilience.plan import Options
+    from meshwright.resilience.situation import Options
     from meshwright.spec.cluster import Cluster
     from meshwright.spec.estimate import Estimate, Refusal
     from meshwright.spec.finding import Finding
@@ -494,13 +494,11 @@ def plan(
 
 def _with_failures(problem: Problem, options: Options | None) -> tuple[Problem, Share]:
     """The problem with what is assumed of failures and storage, and the useful share of a strategy on it."""
-    from meshwright.resilience.failures import failure_model
     from meshwright.resilience.objective import share
-    from meshwright.resilience.plan import Options, storage_of
+    from meshwright.resilience.situation import Options, hardware
 
     o = options or Options()
-    model = failure_model(problem.cluster, o.source, mtti_given=o.mtti)
-    assumed = (*problem.assumptions, *model.assumptions, *storage_of(problem.cluster, o).assumptions)
+    assumed = (*problem.assumptions, *hardware(problem, o).assumptions)
     return dataclasses.replace(problem, assumptions=assumed), share(problem, o)
 
 

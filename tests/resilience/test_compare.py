@@ -8,7 +8,7 @@ from cases import llama_70b, llama_405b
 from meshwright.catalog import failures as known
 from meshwright.errors import InputError
 from meshwright.resilience.compare import compare
-from meshwright.resilience.plan import Options
+from meshwright.resilience.situation import Options
 from meshwright.spec.resilience import PolicyComparison
 
 

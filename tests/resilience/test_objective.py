@@ -6,7 +6,8 @@ import pytest
 
 from meshwright import api
 from meshwright.resilience.objective import share
-from meshwright.resilience.plan import Options, plan
+from meshwright.resilience.plan import plan
+from meshwright.resilience.situation import Options
 
 
 def test_the_share_is_that_of_the_whole_answer() -> None:

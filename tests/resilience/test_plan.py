@@ -9,7 +9,8 @@ import pytest
 from cases import case, llama_70b, llama_405b
 
 from meshwright.catalog import failures as known
-from meshwright.resilience.plan import Options, plan
+from meshwright.resilience.plan import plan
+from meshwright.resilience.situation import Options
 from meshwright.serialize import document, dumps
 from meshwright.spec.resilience import MODES, ResiliencePlan
 

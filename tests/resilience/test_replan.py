@@ -13,9 +13,9 @@ from meshwright import api
 from meshwright.catalog import failures as known
 from meshwright.errors import InputError
 from meshwright.resilience.checkpoint import sizes
-from meshwright.resilience.plan import Options
 from meshwright.resilience.replan import replan
 from meshwright.resilience.resharding import reshard
+from meshwright.resilience.situation import Options
 from meshwright.spec.estimate import Estimate
 from meshwright.spec.resilience import Replan, ReplanOption
 from meshwright.spec.strategy import Strategy

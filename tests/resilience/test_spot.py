@@ -6,7 +6,7 @@ import pytest
 from cases import case
 
 from meshwright.errors import UsageError
-from meshwright.resilience.plan import Options
+from meshwright.resilience.situation import Options
 from meshwright.resilience.spot import spot
 from meshwright.spec.estimate import Estimate
 from meshwright.spec.plan import Problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -145,12 +146,9 @@ def count_low(failures: Count, tail: Fraction = 0.05) -> Count:
     >>> round(count_low(10), 3)  # half the 10th percentile of chi² with 20 degrees of freedom, at 5 %
     5.425
     """
-    below, above = 0.0 * failures, 1.0 * failures
-    for _ in range(_HALVINGS):
-        middle = (below + above) / 2
-        rare = 1 - poisson_cdf(maximum(failures - 1, 0 * failures), middle) < tail
-        below, above = where(rare, middle, below), where(rare, above, middle)
-    return where(failures > 0, (below + above) / 2, 0.0 * failures)
+    before = maximum(failures - 1, 0 * failures)
+    mean = _first(lambda mean: 1 - poisson_cdf(before, mean) >= tail, 0.0 * failures, 1.0 * failures)
+    return where(failures > 0, mean, 0.0 * failures)
 
 
 @formula("failures.interval.high", source=GARWOOD, equation="P(X <= k | μ) = tail")
@@ -167,9 +165,14 @@ def count_high(failures: Count, tail: Fraction = 0.05) -> Count:
     >>> round(count_high(10), 3), round(count_high(0), 3)
     (16.962, 2.996)
     """
-    below, above = 1.0 * failures, failures + 10 * sqrt(failures + 1) + 10
+    most = failures + 10 * sqrt(failures + 1) + 10
+    return _first(lambda mean: poisson_cdf(failures, mean) < tail, 1.0 * failures, most)
+
+
+def _first(reached: Callable[[Count], Any], below: Count, above: Count) -> Count:
+    """The mean from which on `reached` holds, between two that lie on either side of it, by halving."""
     for _ in range(_HALVINGS):
         middle = (below + above) / 2
-        rare = poisson_cdf(failures, middle) < tail
-        below, above = where(rare, below, middle), where(rare, middle, above)
+        there = reached(middle)
+        below, above = where(there, below, middle), where(there, middle, above)
     return (below + above) / 2

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from meshwright.catalog.hardware import resize
 from meshwright.errors import InputError
 from meshwright.messages import N_, Text
-from meshwright.resilience.checkpoint import sizes, times
-from meshwright.resilience.failures import failure_model
 from meshwright.resilience.goodput import useful
-from meshwright.resilience.plan import Options, replica_groups, setting, storage_of
 from meshwright.resilience.policies import every
-from meshwright.resilience.spares import spares
+from meshwright.resilience.situation import Options, hardware, situation
 from meshwright.spec.estimate import Estimate
 from meshwright.spec.plan import Problem
 from meshwright.spec.resilience import BreakEven, PolicyComparison, PolicyPoint
@@ -55,8 +51,7 @@ def compare(problem: Problem, strategy: Strategy, estimate: Estimate, options: O
         break_even=tuple(_break_even(points, chosen, better, than) for better, than in PAIRS),
         summary=_summary(points, chosen, problem.cluster.devices),
         assumptions=(
-            *failure_model(problem.cluster, o.source, mtti_given=o.mtti).assumptions,
-            *storage_of(problem.cluster, o).assumptions,
+            *hardware(problem, o).assumptions,
             Text(N_("the step takes the same at every size: the batch grows with the cluster")),
             Text(N_("replicas: groups as small as hold all states; failures of software strike all of them")),
         ),
@@ -76,21 +71,12 @@ def _ladder(problem: Problem, mesh: int) -> tuple[int, ...]:
 def _at(
     problem: Problem, strategy: Strategy, estimate: Estimate, o: Options, devices: int, mesh: int
 ) -> list[PolicyPoint]:
-    here = replace(problem, cluster=resize(problem.cluster, devices))
-    scaled = replace(strategy, data=devices // mesh)
-    # A mean time measured on one size says a rate per node, which holds on every size.
-    mtti = None if o.mtti is None else o.mtti * problem.cluster.nodes / here.cluster.nodes
-    failures = failure_model(here.cluster, o.source, mtti_given=mtti)
-    held = spares(failures, o.spare_kind, nodes=o.spare_nodes, repair=o.repair)
-    of = sizes(here, scaled, o.hook_bytes)
-    x = setting(here, scaled, estimate.step_seconds, failures, of, times(here.cluster, of, storage_of(here.cluster, o)),
-                held, o)  # fmt: skip
-    alone = () if replica_groups(here, scaled, of) > 1 else ("replicas",)
+    here = hardware(problem, o, devices)
+    x = situation(here, replace(strategy, data=devices // mesh), estimate.step_seconds, o).setting
     return [
-        PolicyPoint(mode=name, devices=devices, mtti=failures.mtti,
-                    interval=p.period,
-                    useful=float(useful(p, failures.mtti, o.slowdown)))
-        for name, p in every(x, alone).items()
+        PolicyPoint(mode=name, devices=devices, mtti=here.failures.mtti, interval=p.period,
+                    useful=float(useful(p, here.failures.mtti, o.slowdown)))
+        for name, p in every(x, () if x.groups > 1 else ("replicas",)).items()
     ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from meshwright.catalog.constants import names
 from meshwright.errors import InputError, UsageError
 from meshwright.messages import N_, Text
 from meshwright.resilience.failures import given_rate
-from meshwright.resilience.plan import Options
+from meshwright.resilience.situation import Options
 from meshwright.spec.resilience import MODES, SPARES, FailureSource
 from meshwright.units import Kind, parse_duration, parse_quantity
 

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from meshwright.catalog import failures as known
-from meshwright.engine.search.space import divisors
 from meshwright.formulas import goodput as g
 from meshwright.formulas.checkpoint import bandwidth_for_loss
 from meshwright.messages import N_, Text
 from meshwright.resilience import goodput
-from meshwright.resilience.checkpoint import Sizes, Times, sizes, times
-from meshwright.resilience.failures import NORMAL_90, failure_model
+from meshwright.resilience.failures import NORMAL_90
 from meshwright.resilience.policies import Setting, policy
 from meshwright.resilience.settings import framework_settings
-from meshwright.resilience.simulate import SEED, simulate
-from meshwright.resilience.spares import spares, waiting
-from meshwright.spec.cluster import Cluster
+from meshwright.resilience.simulate import simulate
+from meshwright.resilience.situation import Options, Situation, hardware, situation
 from meshwright.spec.estimate import Estimate
 from meshwright.spec.finding import Finding
 from meshwright.spec.plan import Problem
 from meshwright.spec.resilience import (
     CheckpointPlan,
     FailureModel,
-    FailureSource,
     Goodput,
     Mode,
     Policy,
     ResiliencePlan,
     RunLength,
-    SpareKind,
     Spares,
     Storage,
 )
@@ -42,98 +36,23 @@ from meshwright.spec.strategy import Strategy
 from meshwright.units import show_bandwidth, show_bytes, show_seconds
 
 SECONDS_PER_DAY, HOURS_PER_DAY = 86400.0, 24.0
-WHOLE_STATES = 16.0  # bytes per parameter of weights, gradients, master weights and moments
 LOSS = 0.05  # the share at which the bandwidth that storage should have is stated
 LARGE_LOSS = 0.25  # beyond it first-order formulas stray
 PLAYED_DAYS = 90.0
+HOPELESS = 0.01  # useful shares below say only that the run never ends
 MOST_FAILURES = 3000  # of one run: beyond it chance averages out, and the closed form is used
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What may be said about how a run survives; None: the default, which is listed as an assumption."""
-
-    source: FailureSource | None = None
-    mtti: float | None = None  # measured on this cluster  [s]
-    mode: Mode | None = None
-    storage: str | None = None
-    write: float | None = None  # of storage, all nodes together  [B/s]
-    read: float | None = None
-    interval: float | None = None  # useful work between saves to storage  [s]
-    steps: int | None = None  # the same in steps
-    recovery: str = "automatic"
-    spare_kind: SpareKind = "warm"
-    spare_nodes: int | None = None
-    repair: float | None = None  # [s]
-    slowdown: float = 0.0
-    kept: int = 2
-    hook_bytes: float = 0.0
-    measured: float | None = None  # useful share that a run reached
-    trials: int = 200
-    seed: int = SEED
-
-
-def storage_of(cluster: Cluster, options: Options) -> Storage:
-    """The storage that was named, or the default; given rates replace its own."""
-    card = cluster.nic_bandwidth * min(cluster.node_size, cluster.devices)
-    found = known.storage(options.storage or known.DEFAULT_STORAGE, cluster.nodes, card or math.inf)
-    if options.write is not None or options.read is not None:
-        write = options.write or options.read or found.write
-        found = replace(found, write=write, read=options.read or write, node_write=card or write,
-                        node_read=card or write)  # fmt: skip
-        if options.storage is None:
-            found = replace(found, id="given", title="")
-    elif options.storage is None:
-        text = N_("storage writes {write} and reads {read} over all nodes ({name}), because none was given")
-        said = Text(text, write=show_bandwidth(found.write), read=show_bandwidth(found.read), name=found.id)
-        found = replace(found, assumptions=(said,))
-    return found
-
-
-def replica_groups(problem: Problem, strategy: Strategy, of: Sizes) -> int:
-    """Groups of devices that each hold every state, so that one can leave: data-parallel, or of HSDP.
-
-    Where states are divided over all replicas: as many as there would be if each group were the smallest whole number
-    of model copies, and of hosts, that has room for the states in half of its memory.
-    """
-    copies = strategy.data * strategy.context
-    if strategy.sharding == "none":
-        return int(copies)
-    if strategy.shard and strategy.shard < copies:
-        return int(copies // strategy.shard)
-    cluster, mesh = problem.cluster, strategy.tensor * strategy.pipeline
-    states = of.total * WHOLE_STATES / max(of.per_parameter, 1.0)
-    least = max(states / (cluster.accelerator.memory_usable_bytes / 2), min(cluster.node_size, cluster.devices))
-    ranks = next((d for d in divisors(copies) if d * mesh >= least), copies)
-    return int(copies // ranks)
-
-
-def setting(problem: Problem, strategy: Strategy, step: float, failures: FailureModel, of: Sizes, took: Times,
-            held: Spares, options: Options) -> Setting:  # fmt: skip
-    """What policies are built from."""
-    groups = replica_groups(problem, strategy, of)
-    card = problem.cluster.nic_bandwidth * min(problem.cluster.node_size, problem.cluster.devices)
-    load = of.total / groups / card / max(1, problem.cluster.nodes / groups) if card else took.read
-    return Setting(
-        step=step, failures=failures, times=took, wait=waiting(failures, held), recovery=options.recovery,
-        hot=held.kind == "hot", groups=groups, heal_load=load * groups,
-    )  # fmt: skip
 
 
 def plan(problem: Problem, strategy: Strategy, estimate: Estimate, options: Options | None = None) -> ResiliencePlan:
     """How `strategy`, whose step takes what `estimate` says, survives on the problem's cluster."""
     o = options or Options()
-    cluster, step = problem.cluster, estimate.step_seconds
-    failures = failure_model(cluster, o.source, mtti_given=o.mtti)
-    storage = storage_of(cluster, o)
-    held = spares(failures, o.spare_kind, nodes=o.spare_nodes, repair=o.repair)
-    of = sizes(problem, strategy, o.hook_bytes)
-    took = times(cluster, of, storage)
-    x = setting(problem, strategy, step, failures, of, took, held, o)
+    step, here = estimate.step_seconds, hardware(problem, o)
+    now = situation(here, strategy, step, o)
+    failures, storage, held, x = here.failures, here.storage, here.spares, now.setting
     mode: Mode = o.mode or "async"
     wanted = o.interval if o.steps is None else o.steps * step
     chosen = policy(mode, x, None if wanted is None else x.steps(wanted))
-    checkpoint = _checkpoint(problem, strategy, chosen, of, took, failures, x, o.kept)
+    checkpoint = _checkpoint(strategy, chosen, now, o.kept)
     return ResiliencePlan(
         problem=problem,
         strategy=strategy,
@@ -146,17 +65,15 @@ def plan(problem: Problem, strategy: Strategy, estimate: Estimate, options: Opti
         goodput=goodput_of(problem, estimate, chosen, failures, held, o),
         measured=o.measured,
         findings=tuple(_findings(problem, estimate, chosen, checkpoint, failures, storage, x)),
-        assumptions=(*failures.assumptions, *storage.assumptions, *_assumed(x, held, o)),
+        assumptions=(*here.assumptions, *_assumed(x, held, o)),
     )
 
 
 # ---------------------------------------------------------------------------------------------- checkpoint
 
 
-def _checkpoint(
-    problem: Problem, strategy: Strategy, chosen: Policy, of: Sizes, took: Times, failures: FailureModel, x: Setting,
-    kept: int,
-) -> CheckpointPlan:  # fmt: skip
+def _checkpoint(strategy: Strategy, chosen: Policy, now: Situation, kept: int) -> CheckpointPlan:
+    of, took, x, mtti = now.sizes, now.times, now.setting, now.hardware.failures.mtti
     cost = chosen.segments * chosen.stall + chosen.storage_stall
     each = took.stall + took.write if chosen.mode == "blocking" else took.stall
     steps = max(1, round(chosen.period / x.step))
@@ -177,11 +94,11 @@ def _checkpoint(
         steps=steps,
         quick_steps=quick,
         stall=cost,
-        young=g.young(each, failures.mtti),
-        daly=g.daly(each, failures.mtti),
-        exact=g.exact_interval(each, failures.mtti),
+        young=g.young(each, mtti),
+        daly=g.daly(each, mtti),
+        exact=g.exact_interval(each, mtti),
         bandwidth_needed=of.total / chosen.period,
-        bandwidth_for_loss=bandwidth_for_loss(of.total, failures.mtti, LOSS),
+        bandwidth_for_loss=bandwidth_for_loss(of.total, mtti, LOSS),
         kept=kept,
         kept_bytes=(kept + 1) * of.total,  # one more while it is being written
         settings=framework_settings(strategy.framework, chosen, steps, quick, kept=kept, timeout=timeout),
@@ -223,11 +140,12 @@ def sampled_mtti(failures: FailureModel, count: int, seed: int) -> Any:
 def _length(
     problem: Problem, estimate: Estimate, chosen: Policy, failures: FailureModel, held: Spares, share: float, o: Options
 ) -> RunLength | None:
-    if estimate.days is None or share <= 0:
+    if estimate.days is None or share < HOPELESS:
         return None
     ideal = estimate.days
     means = sampled_mtti(failures, o.trials, o.seed)
-    if ideal * SECONDS_PER_DAY / failures.mtti <= MOST_FAILURES:
+    worst = float(goodput.useful(chosen, failures.mtti_low, o.slowdown))
+    if ideal * SECONDS_PER_DAY / (max(worst, 1e-6) * failures.mtti_low) <= MOST_FAILURES:
         # Slow ranks stretch the work itself, so that the simulated work is longer by as much.
         work = ideal * SECONDS_PER_DAY * (1 + o.slowdown)
         wall = simulate(chosen, np.maximum(means, chosen.full.total / 3), work=work, trials=o.trials, seed=o.seed).wall

@@ -12,17 +12,13 @@ from meshwright.engine.points import Found, best_at, feasible_counts
 from meshwright.engine.search.space import Constraints
 from meshwright.errors import InputError
 from meshwright.messages import N_, Text
-from meshwright.resilience.checkpoint import Sizes, sizes, times
-from meshwright.resilience.failures import failure_model
-from meshwright.resilience.plan import Options, replica_groups, setting, storage_of
-from meshwright.resilience.policies import Setting
 from meshwright.resilience.resharding import FULLY, reshard
-from meshwright.resilience.spares import spares
+from meshwright.resilience.situation import Options, Situation, hardware, situation, storage_of
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.estimate import Estimate
 from meshwright.spec.finding import Finding
 from meshwright.spec.plan import Problem
-from meshwright.spec.resilience import Replan, ReplanOption, Resharding, Storage
+from meshwright.spec.resilience import Replan, ReplanOption, Resharding
 from meshwright.spec.strategy import Strategy
 from meshwright.units import show_seconds
 
@@ -45,13 +41,10 @@ def replan(
     o = options or Options()
     cluster = problem.cluster
     left = _left(cluster, lost)
-    failures = failure_model(cluster, o.source, mtti_given=o.mtti)
-    held = spares(failures, o.spare_kind, nodes=o.spare_nodes, repair=o.repair)
-    away = held.repair if away is None else away
-    storage = storage_of(left, o)
-    of = sizes(problem, strategy, o.hook_bytes)
-    x = setting(problem, strategy, estimate.step_seconds, failures, of, times(left, of, storage), held, o)
-    now = _Now(problem, strategy, estimate, left, lost, away, x, of, storage, optimizer_format)
+    here = hardware(problem, o)._replace(storage=storage_of(left, o))
+    away = here.spares.repair if away is None else away
+    there = situation(here, strategy, estimate.step_seconds, o, on=left)
+    now = _Now(problem, strategy, estimate, left, lost, away, there, optimizer_format)
     found, findings = _shrunk(now)
     ways = [*found, *_redealt(now), _waiting(now), *_staying_away(now)]
     ranked = tuple(sorted(ways, key=lambda option: (option.lost_tokens, option.name)))
@@ -61,8 +54,7 @@ def replan(
         problem=problem, strategy=strategy, lost_nodes=lost, cluster=left, away=away, options=ranked, break_even=even,
         summary=_summary(ranked, lost, away, even), findings=findings,
         assumptions=(
-            *failures.assumptions,
-            *storage.assumptions,
+            *here.assumptions,
             Text(N_("the lost nodes are back after {time}"), time=show_seconds(away)),
             Text(N_("data order follows from seed and global step alone: no sample is lost or repeated")),
         ),
@@ -84,9 +76,10 @@ class _Now:
     """What all ways to go on start from."""
 
     def __init__(self, problem: Problem, strategy: Strategy, estimate: Estimate, left: Cluster, lost: int, away: float,
-                 x: Setting, of: Sizes, storage: Storage, optimizer_format: str) -> None:  # fmt: skip
+                 there: Situation, optimizer_format: str) -> None:  # fmt: skip
         self.problem, self.strategy, self.estimate, self.left, self.lost = problem, strategy, estimate, left, lost
-        self.away, self.x, self.of, self.storage, self.optimizer_format = away, x, of, storage, optimizer_format
+        self.away, self.optimizer_format = away, optimizer_format
+        self.x, self.of, self.storage = there.setting, there.sizes, there.hardware.storage
 
     @property
     def rate(self) -> float:
@@ -187,7 +180,7 @@ def _waiting(now: _Now) -> ReplanOption:
 
 def _staying_away(now: _Now) -> Iterable[ReplanOption]:
     """Replica-level fault tolerance: each lost node takes its group along, the others go on."""
-    groups = replica_groups(now.problem, now.strategy, now.of)
+    groups = now.x.groups
     missing = min(now.lost, groups)
     if groups - missing < 1:
         return

@@ -6,12 +6,9 @@ from dataclasses import replace
 
 from meshwright.errors import UsageError
 from meshwright.messages import N_, Text
-from meshwright.resilience.checkpoint import sizes, times
-from meshwright.resilience.failures import failure_model
 from meshwright.resilience.goodput import useful
-from meshwright.resilience.plan import Options, setting, storage_of
 from meshwright.resilience.policies import Setting, policy
-from meshwright.resilience.spares import spares
+from meshwright.resilience.situation import Options, hardware, situation
 from meshwright.spec.estimate import Estimate
 from meshwright.spec.plan import Problem
 from meshwright.spec.resilience import Policy, SpotAnswer
@@ -39,11 +36,9 @@ def spot(problem: Problem, strategy: Strategy, estimate: Estimate, *, price: flo
             where="--price",
             fix=Text(N_("give the price of a device hour, e.g. {example}"), example="--price 2.50"),
         )  # fmt: skip
-    failures = failure_model(cluster, o.source, mtti_given=o.mtti)
-    held = spares(failures, o.spare_kind, nodes=o.spare_nodes, repair=o.repair)
-    of = sizes(problem, strategy, o.hook_bytes)
-    x = setting(problem, strategy, estimate.step_seconds, failures, of, times(cluster, of, storage_of(cluster, o)),
-                held, o)  # fmt: skip
+    here = hardware(problem, o)
+    x = situation(here, strategy, estimate.step_seconds, o).setting
+    failures = here.failures
     steady = policy(o.mode or "async", x)
     stays = float(useful(steady, failures.mtti, o.slowdown))
     saved = notice >= x.times.stall + x.times.write
@@ -58,7 +53,7 @@ def spot(problem: Problem, strategy: Strategy, estimate: Estimate, *, price: flo
         problem=problem, strategy=strategy, between=between, notice=notice, saved_on_notice=saved, wait=wait,
         useful=share, useful_on_demand=stays, dollars_per_token=costs[0], dollars_per_token_on_demand=costs[1],
         break_even=even, summary=_summary(share, stays, costs, even),
-        assumptions=(*failures.assumptions, *storage_of(cluster, o).assumptions,
+        assumptions=(*here.assumptions,
                      Text(N_("a node that is taken away stops the whole run until there is another one"))),
     )  # fmt: skip
 

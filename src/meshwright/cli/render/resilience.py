@@ -132,6 +132,8 @@ def _run(found: ResiliencePlan) -> Iterable[Any]:
         text = N_("{ideal} days without failures, {days} expected; half of all runs end by {p50}, nine in ten by {p90}")
         yield parts.line(say(text, ideal=plain_days(run.ideal_days), days=plain_days(run.days),
                              p50=plain_days(run.p50_days), p90=plain_days(run.p90_days)), indent=2)  # fmt: skip
+        failures = found.failures.expected(run.days * SECONDS_PER_DAY)
+        yield parts.line(say(N_("{count} failures expected until then"), count=f"{failures:,.0f}"), indent=2)
         if run.dollars is not None:
             text = N_("{dollars} expected with the spares; {p50} and {p90}")
             yield parts.line(say(text, dollars=show_money(run.dollars), p50=show_money(run.p50_dollars or 0),
