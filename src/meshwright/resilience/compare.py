@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby
 
 from meshwright.errors import InputError
 from meshwright.messages import N_, Text
@@ -81,14 +81,15 @@ def _at(
 
 
 def _break_even(points: Sequence[PolicyPoint], counts: Sequence[int], better: str, than: str) -> BreakEven:
-    """The first counts in a row at which a policy gains a tenth of a point."""
+    """The counts in a row at which a policy gains a tenth of a point: those up to the largest, else the most."""
     share = {(p.mode, p.devices): p.useful for p in points}
-    gains = [n for n in counts if (better, n) in share and share[better, n] >= share[than, n] + BETTER]
-    if not gains:
+    gains = {n: (better, n) in share and share[better, n] >= share[than, n] + BETTER for n in counts}
+    rows = [list(row) for gain, row in groupby(counts, lambda n: gains[n]) if gain]
+    if not rows:
         return BreakEven(better=better, than=than, devices=None, until=None)
-    start = counts.index(gains[0])
-    until = next((before for before, n in pairwise(counts[start:]) if n not in gains), None)
-    return BreakEven(better=better, than=than, devices=gains[0], until=until)
+    to_the_end = rows[-1][-1] == counts[-1]
+    chosen = rows[-1] if to_the_end else max(rows, key=len)
+    return BreakEven(better=better, than=than, devices=chosen[0], until=None if to_the_end else chosen[-1])
 
 
 def _summary(points: Sequence[PolicyPoint], counts: Sequence[int], devices: int) -> Text:
