@@ -26,16 +26,26 @@ if TYPE_CHECKING:
     from meshwright.catalog.verbs import Added, Row, Shown
     from meshwright.engine.explain import Subject
     from meshwright.engine.search.space import Constraints
+    from meshwright.resilience.objective import Share
+    from meshwright.resilience.situation import Options
     from meshwright.spec.cluster import Cluster
     from meshwright.spec.estimate import Estimate, Refusal
     from meshwright.spec.finding import Finding
     from meshwright.spec.model import ModelSpec
+    from meshwright.spec.resilience import (
+        CheckpointFolder,
+        IncidentStudy,
+        PolicyComparison,
+        Replan,
+        ResiliencePlan,
+        SpotAnswer,
+    )  # fmt: skip
     from meshwright.validate import Validation
 
 Progress = Callable[[float, str], None]
-Goal = Literal["fastest", "memory"]
+Goal = Literal["fastest", "memory", "goodput"]
 
-GOALS: tuple[str, ...] = ("fastest", "memory")  # on a fixed cluster cost follows time
+GOALS: tuple[str, ...] = ("fastest", "memory", "goodput")  # on a fixed cluster cost follows time
 SIZE_GOALS: tuple[str, ...] = ("fewest", "cheapest")
 SCALE_MODES: tuple[str, ...] = ("fixed-batch", "growing-batch")
 BENCH_SECONDS = 120.0
@@ -468,15 +478,32 @@ def plan(
     goal: str = "fastest",
     constraints: Constraints | None = None,
     top: int = 10,
+    resilience: Options | None = None,
     progress: Progress | None = None,
 ) -> Plan:
-    """The best strategies for a problem, what was rejected and why."""
+    """The best strategies for a problem, what was rejected and why.
+
+    Goal goodput ranks by useful tokens per second under the failures of `resilience` (or the defaults).
+    """
     from meshwright.engine.search.plan import plan as search
 
+    useful = None
+    if _goal(goal, GOALS) == "goodput":
+        problem, useful = _with_failures(problem, resilience)
     limits = constraints if constraints is not None else _no_constraints()
     return search(
-        problem, goal=_goal(goal, GOALS), constraints=limits, top=whole(top, "top", where="--top"), progress=progress
+        problem, goal=goal, constraints=limits, top=whole(top, "top", where="--top"), useful=useful, progress=progress
     )
+
+
+def _with_failures(problem: Problem, options: Options | None) -> tuple[Problem, Share]:
+    """The problem with what is assumed of failures and storage, and the useful share of a strategy on it."""
+    from meshwright.resilience.objective import share
+    from meshwright.resilience.situation import Options, hardware
+
+    o = options or Options()
+    assumed = (*problem.assumptions, *hardware(problem, o).assumptions)
+    return dataclasses.replace(problem, assumptions=assumed), share(problem, o)
 
 
 def scale(
@@ -503,9 +530,13 @@ def size(
     budget: float | str | None = None,
     goal: str = "fewest",
     constraints: Constraints | None = None,
+    resilience: Options | None = None,
     progress: Progress | None = None,
 ) -> Sizing:
-    """The fewest devices, or the least cost, that meets a deadline (days) or a budget (dollars)."""
+    """The fewest devices, or the least cost, that meets a deadline (days) or a budget (dollars).
+
+    With `resilience`, days and dollars count failures.
+    """
     wanted = problem.job.tokens if tokens is None else bounded(tokens, "tokens", where="--tokens")
     if wanted is None:
         raise UsageError(
@@ -521,6 +552,9 @@ def size(
         )
     from meshwright.engine.size import size as run
 
+    useful = None
+    if resilience is not None:
+        problem, useful = _with_failures(problem, resilience)
     return run(
         problem,
         tokens=wanted,
@@ -528,6 +562,7 @@ def size(
         budget=None if budget is None else bounded(budget, "budget", where="--budget", kind="dollars"),
         goal=_goal(goal, SIZE_GOALS),
         constraints=constraints if constraints is not None else _no_constraints(),
+        useful=useful,
         progress=progress,
     )
 
@@ -623,6 +658,88 @@ def bench_device_file(path: str | Path) -> DeviceBench:
     from meshwright.bench.device import read
 
     return read(path)
+
+
+def resilience_options(*, incidents: IncidentStudy | None = None, **given: Any) -> Options:
+    """What is known of failures, storage and recovery; texts as people write them, None for what is not given."""
+    from meshwright.resilience.options import options
+
+    return options(given, None if incidents is None else incidents.source)
+
+
+def resilience_plan(problem: Problem, estimate: Estimate, options: Options | None = None) -> ResiliencePlan:
+    """How a strategy survives: failures, checkpoints, spares, the useful share of its time, the length of the run."""
+    from meshwright.resilience.plan import plan as run
+
+    return run(problem, estimate.strategy, estimate, options)
+
+
+def resilience_compare(
+    problem: Problem, estimate: Estimate, options: Options | None = None, devices: Sequence[int | str] = ()
+) -> PolicyComparison:
+    """Ways to save and recover, over the size of the cluster."""
+    from meshwright.resilience.compare import compare as run
+
+    counts = tuple(whole(n, "devices", where="--devices") for n in devices)
+    return run(problem, estimate.strategy, estimate, options, counts)
+
+
+def resilience_replan(
+    problem: Problem, estimate: Estimate, lose: int | str, *, away: float | str | None = None,
+    options: Options | None = None, optimizer_format: str | None = None,
+) -> Replan:  # fmt: skip
+    """What to do after losing so many nodes: fewer devices, a smaller batch, waiting, replicas that stay away."""
+    from meshwright.resilience.options import chosen
+    from meshwright.resilience.replan import replan as run
+    from meshwright.resilience.resharding import FORMATS, FULLY
+    from meshwright.units import parse_duration
+
+    return run(
+        problem, estimate.strategy, estimate, whole(lose, "devices", where="--lose"),
+        away=None if away is None else parse_duration(away, where="--away"), options=options,
+        optimizer_format=chosen(optimizer_format or FULLY, FORMATS, "--optimizer-format"),
+    )  # fmt: skip
+
+
+def resilience_spot(
+    problem: Problem, estimate: Estimate, *, price: float | str, every: float | str, notice: float | str | None = None,
+    wait: float | str | None = None, options: Options | None = None,
+) -> SpotAnswer:  # fmt: skip
+    """Preemptible machines at a lower price, each taken away every so often, against machines that stay."""
+    from meshwright.resilience.spot import spot as run
+    from meshwright.units import parse_duration
+
+    times = {
+        name: parse_duration(value, where=f"--{name}")
+        for name, value in (("notice", notice), ("wait", wait))
+        if value is not None
+    }
+    return run(
+        problem, estimate.strategy, estimate, price=bounded(price, "price", where="--spot-price", kind="dollars"),
+        between=parse_duration(every, where="--every"), options=options, **times,
+    )  # fmt: skip
+
+
+def resilience_incidents(
+    log: str | Path | bytes, *, nodes: int | str | None = None, days: float | str | None = None, where: str = ""
+) -> IncidentStudy:
+    """What an incident log (CSV) says: the failure rate with its interval, causes, lemon nodes."""
+    from meshwright.resilience.incidents import read_incidents, study
+
+    incidents, first, last = read_incidents(log, where=where)
+    return study(
+        incidents,
+        nodes=None if nodes is None else whole(nodes, "devices", where="--nodes"),
+        days=None if days is None else bounded(days, "deadline", where="--days", kind="days"),
+        span=(last - first).total_seconds(),
+    )
+
+
+def resilience_check(folder: str | Path | bytes) -> CheckpointFolder:
+    """Which checkpoint of a folder (or of a listing, as a file or as bytes) is whole."""
+    from meshwright.resilience.folder import check
+
+    return check(folder)
 
 
 def catalog_list(kind: str | None = None, contains: str = "") -> list[Row]:

@@ -30,7 +30,7 @@ from meshwright.spec import Estimate, Strategy, Term
 from meshwright.spec import model as model_records
 from meshwright.spec.job import PRECISIONS
 from meshwright.spec.plan import Comparison, Explanation, Plan, Problem, Scaling, Sizing
-from meshwright.spec.strategy import FRAMEWORKS, OFFLOADS, RECOMPUTES, SCHEDULES, SHARDINGS
+from meshwright.spec.strategy import FRAMEWORKS, LOSSES, OFFLOADS, RECOMPUTES, SCHEDULES, SHARDINGS
 
 RECORDS: dict[str, type] = {
     "estimate": Estimate,
@@ -210,7 +210,7 @@ def read_result(data: Any, *, where: str = "") -> Result:
 
 _DEGREES = ("data", "tensor", "pipeline", "virtual", "context", "expert", "expert_tensor", "micro_batch")
 _CATEGORIES = {"framework": FRAMEWORKS, "sharding": SHARDINGS, "schedule": SCHEDULES, "recompute": RECOMPUTES,
-               "offload": OFFLOADS, "precision": PRECISIONS}  # fmt: skip
+               "offload": OFFLOADS, "precision": PRECISIONS, "loss": LOSSES}  # fmt: skip
 
 
 def _check(problem: Problem, strategies: list[Strategy]) -> None:

@@ -62,6 +62,10 @@ PROMISED = [
     "torus",
     "oversubscription",
     "goodput",
+    "mtbf",
+    "checkpoint-interval",
+    "elastic-training",
+    "replica-fault-tolerance",
     "scaling",
     "critical-batch",
     "knee",
@@ -271,6 +275,25 @@ def test_intensities_of_h100() -> None:
 
 def test_goodput_of_llama_3() -> None:
     both("goodput", "419", f"{54 * 24 / 419:.1f} h")
+
+
+def test_rates_of_published_systems() -> None:
+    from meshwright.catalog.failures import failure_source
+
+    for name, text in (("meta-rsc-2", "2.3"), ("meta-rsc-1", "6.5"), ("llama-3-405b", "3.8"), ("bloom-176b", "3.0"),
+                       ("b200-63", "2.9"), ("opt-175b", "16"), ("default", "5")):  # fmt: skip
+        rate = failure_source(name).rate * 86400 * 1000
+        assert float(text) == pytest.approx(rate, rel=0.02)
+        both("mtbf", text)
+
+
+def test_checkpoint_figures() -> None:
+    from meshwright.formulas.goodput import daly, efficiency_replicas
+
+    both("checkpoint-interval", f"{405.85e9 * 14 / 1e12:.1f} TB", f"{405.85e9 * 14 / 2e12:.1f} s")
+    both("checkpoint-interval", f"{405.85e9 * 14 / 1e9 / 60:.0f} min", f"{daly(40, 7 * 86400) / 3600:.1f} h")
+    loss = 1 - efficiency_replicas(128, 3 * 3600, 20 * 60, 30)
+    both("replica-fault-tolerance", f"{100 * loss:.1f} %")
 
 
 def test_offload_of_a_70b_model_needs_more_than_a_terabyte() -> None:

@@ -11,7 +11,7 @@ from meshwright.catalog import load, verbs
 from meshwright.catalog.constants import DATA, constants, names
 from meshwright.errors import UnknownNameError
 
-KINDS = ("kernels", "software", "memory", "accuracy")
+KINDS = ("kernels", "software", "memory", "accuracy", "failures", "storage", "recovery")
 BASES = {"documented", "measured", "fitted", "modelled", "assumed"}
 FILES = [path for kind in KINDS for path in sorted((DATA / kind).glob("*.toml"))]
 

@@ -21,7 +21,7 @@ def test_pairs_agree_with_numpy(a: float, b: float) -> None:
         assert np.array_equal(ours(np.array([a, b]), b), theirs(np.array([a, b]), b))
 
 
-@pytest.mark.parametrize("name", ["ceil", "floor", "log2", "log", "sqrt"])
+@pytest.mark.parametrize("name", ["ceil", "floor", "log2", "log", "log1p", "sqrt"])
 @given(values)
 def test_single_arguments_agree_with_numpy(name: str, x: float) -> None:
     assert getattr(n, name)(x) == pytest.approx(float(getattr(np, name)(x)))
@@ -40,6 +40,13 @@ def test_single_arguments_agree_with_numpy(name: str, x: float) -> None:
 )
 def test_two_largest(given_values: tuple[Any, ...], expected: Any) -> None:
     assert np.array_equal(n.two_largest(given_values), expected)
+
+
+@given(st.floats(-700, 100))
+def test_exponentials_agree_with_numpy(x: float) -> None:
+    for ours, theirs in ((n.exp, np.exp), (n.expm1, np.expm1)):
+        assert ours(x) == pytest.approx(float(theirs(x)))
+        assert ours(np.array([x, 1.0])) == pytest.approx(theirs(np.array([x, 1.0])))
 
 
 def test_where_picks_by_row() -> None:

@@ -34,6 +34,9 @@ NOUNS: Mapping[str, str] = {
     "models": N_("model"),
     "software": N_("software profile"),
     "kernels": N_("kernel constants"),
+    "failures": N_("failure rate"),
+    "storage": N_("storage"),
+    "recovery": N_("recovery times"),
 }
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 

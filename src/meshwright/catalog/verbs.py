@@ -75,12 +75,16 @@ _SUMMARY: Mapping[str, tuple[str, ...]] = {
     "nodes": ("accelerator", "accelerators", "nics", "nic_bandwidth", "fabric"),
     "clusters": ("node", "devices"),
     "prices": ("usd_per_hour",),
+    "failures": ("constants.rate",),
 }
 
 
 def listed_kinds() -> tuple[str, ...]:
     """Kinds that `catalog list` knows, in the order people look for them."""
-    return ("accelerators", "nodes", "clusters", "links", "prices", "models", "software", "kernels")
+    return (
+        "accelerators", "nodes", "clusters", "links", "prices", "models", "software", "kernels", "failures", "storage",
+        "recovery",
+    )  # fmt: skip
 
 
 def kind_called(name: str) -> str:

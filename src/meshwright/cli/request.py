@@ -74,3 +74,19 @@ def constraints_of(screen: Screen, options: dict[str, Any]) -> Any:
 
     given = {name: options.pop(name, None) for name in CONSTRAINTS}
     return api.constraints(screen.settings, sharding=sharding_of(options, many=True), **given)
+
+
+FAILURES = ("failures", "rate", "mtti", "storage", "write", "read")
+SAVING = ("policy", "interval", "steps", "recovery", "spare_kind", "spare_nodes", "repair", "slowdown", "kept",
+          "hook_bytes", "measured", "trials")  # fmt: skip
+
+
+def resilience_of(options: dict[str, Any]) -> tuple[Any, bool]:
+    """Take what is said of failures and checkpoints out of `options`, and whether anything was said of failures."""
+    from meshwright import api
+
+    given = {name: options.pop(name, None) for name in (*FAILURES, *SAVING)}
+    log = options.pop("incidents", None)
+    study = None if log is None else api.resilience_incidents(log)
+    said = study is not None or any(given[name] is not None for name in FAILURES)
+    return api.resilience_options(incidents=study, **given), said

@@ -17,10 +17,12 @@ from meshwright.engine.search.space import Constraints
 from meshwright.errors import UsageError
 from meshwright.messages import N_, Text
 from meshwright.spec.estimate import Estimate
-from meshwright.spec.plan import Problem, Sizing
+from meshwright.spec.plan import Problem, ScalePoint, Sizing
+from meshwright.spec.strategy import Strategy
 from meshwright.units import plain_days, show_count, show_money
 
 Progress = Callable[[float, str], None]
+Useful = Callable[[Strategy, float], float]  # share of its time in which a strategy with such a step makes progress
 Goal = Literal["fewest", "cheapest"]
 OPEN = 2**17  # devices considered when the cluster was named without a number
 BEYOND = 16  # how far past the given cluster a remedy is looked for
@@ -41,6 +43,7 @@ class _Hunt:
     deadline: float | None
     budget: float | None
     progress: Progress | None
+    useful: Useful | None = None
     tried: dict[int, Found] = field(default_factory=dict)
 
     def at(self, devices: int) -> Found:
@@ -51,14 +54,18 @@ class _Hunt:
             self.tried[devices] = best_at(self.problem, devices, self.problem.job.global_batch, self.constraints)
         return self.tried[devices]
 
+    def share(self, estimate: Estimate) -> float:
+        """Share of the time that makes progress; all of it where failures are not counted."""
+        return 1.0 if self.useful is None else max(self.useful(estimate.strategy, estimate.step_seconds), 1e-9)
+
     def days(self, estimate: Estimate) -> float:
         """Days for all tokens, by the expected step."""
-        return self.tokens / estimate.tokens_per_second / SECONDS_PER_DAY
+        return self.tokens / estimate.tokens_per_second / self.share(estimate) / SECONDS_PER_DAY
 
     def dollars(self, estimate: Estimate) -> float | None:
         """Cost of all tokens."""
         price = dollars_per_token(estimate)
-        return None if price is None else price * self.tokens
+        return None if price is None else price * self.tokens / self.share(estimate)
 
     def meets(self, devices: int) -> bool:
         """Whether the count does the job in time and within the budget."""
@@ -81,9 +88,12 @@ def size(
     budget: float | None = None,
     goal: Goal = "fewest",
     constraints: Constraints | None = None,
+    useful: Useful | None = None,
     progress: Progress | None = None,
 ) -> Sizing:
     """Whole nodes of the problem's hardware, at most the given cluster, that train `tokens` within the limits.
+
+    `useful` gives the share of its time that a strategy makes progress; without it, failures are not counted.
 
     A cluster named without a number sets no limit. `devices` of the answer is None when no count does it; the summary
     then says what the closest is and what would help.
@@ -96,15 +106,16 @@ def size(
             fix=Text(N_("give the price of a device hour, e.g. {example}"), example="--price 2.50"),
         )  # fmt: skip
     problem = replace(problem, job=replace(problem.job, tokens=tokens))
-    hunt = _Hunt(problem, constraints or Constraints(), tokens, deadline_days, budget, progress)
+    hunt = _Hunt(problem, constraints or Constraints(), tokens, deadline_days, budget, progress, useful)
     named = all(note.template != ONE_NODE for note in problem.cluster.assumptions)
     limit = problem.cluster.devices if named else OPEN
     least = _least_devices(problem, tokens, deadline_days)
     answer = _search(hunt, least, limit, goal)
-    summary = _impossible(hunt, least, limit) if answer is None else _answer(hunt, answer, goal)
+    summary = _impossible(hunt, least, limit) if answer is None else _counted(hunt, answer, _answer(hunt, answer, goal))
     if progress:
         progress(1.0, "")
     estimate = None if answer is None else hunt.at(answer).estimate
+    judged = [_judged(hunt, f) for _, f in sorted(hunt.tried.items())]
     return Sizing(
         problem=problem,
         goal=goal,
@@ -112,9 +123,18 @@ def size(
         estimate=estimate,
         days=hunt.days(estimate) if estimate else None,
         dollars=hunt.dollars(estimate) if estimate else None,
-        points=as_points([_judged(hunt, f) for _, f in sorted(hunt.tried.items())]),
+        points=tuple(_with_failures(hunt, p) for p in as_points(judged)),
         summary=summary,
     )
+
+
+def _with_failures(hunt: _Hunt, point: ScalePoint) -> ScalePoint:
+    """The point with its useful share, by which its token is dearer."""
+    if hunt.useful is None or point.estimate is None:
+        return point
+    share = hunt.share(point.estimate)
+    price = point.dollars_per_token
+    return replace(point, useful=share, dollars_per_token=None if price is None else price / share)
 
 
 def _least_devices(problem: Problem, tokens: float, deadline: float | None) -> int:
@@ -255,6 +275,15 @@ def _judged(hunt: _Hunt, found: Found) -> Found:
     else:
         text = Text(N_("{days} days"), **values)
     return found._replace(reason=text)
+
+
+def _counted(hunt: _Hunt, devices: int, answer: Text) -> Text:
+    """The answer, with what failures leave of the time where they are counted."""
+    e = hunt.at(devices).estimate
+    if hunt.useful is None or e is None:
+        return answer
+    return Text(N_("{answer}; failures counted, {share} of the time is useful"), answer=answer,
+                share=f"{hunt.share(e):.1%}")  # fmt: skip
 
 
 def _answer(hunt: _Hunt, devices: int, goal: Goal) -> Text:

@@ -33,6 +33,7 @@ Fraction = Annotated[Any, Unit("dimensionless")]
 Tokens = Annotated[Any, Unit("token")]
 Dollars = Annotated[Any, Unit("dollar")]
 SqrtCost = Annotated[Any, Unit("second / byte ** 0.5")]
+PerSecond = Annotated[Any, Unit("1 / second")]
 
 
 def maximum(a: Any, b: Any) -> Any:
@@ -88,6 +89,21 @@ def log2(x: Any) -> Any:
 def log(x: Any) -> Any:
     """Natural logarithm."""
     return np.log(x) if isinstance(x, _ARRAY) else math.log(x)
+
+
+def exp(x: Any) -> Any:
+    """e to the power of `x`."""
+    return np.exp(x) if isinstance(x, _ARRAY) else math.exp(x)
+
+
+def expm1(x: Any) -> Any:
+    """e to the power of `x`, minus one, without losing a small `x` to rounding."""
+    return np.expm1(x) if isinstance(x, _ARRAY) else math.expm1(x)
+
+
+def log1p(x: Any) -> Any:
+    """Natural logarithm of one plus `x`, without losing a small `x` to rounding."""
+    return np.log1p(x) if isinstance(x, _ARRAY) else math.log1p(x)
 
 
 def sqrt(x: Any) -> Any:

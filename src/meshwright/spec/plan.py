@@ -32,6 +32,7 @@ class Ranked:
     estimate: Estimate
     reason: Text | None = None
     pareto: bool = False
+    useful: float | None = None  # share of wall time, where failures count
 
     @property
     def strategy(self) -> Strategy:
@@ -110,6 +111,7 @@ class ScalePoint:
     marginal: float | None  # extra tokens/s per extra device, over the best point's tokens/s/device
     dollars_per_token: float | None
     reason: Text | None = None
+    useful: float | None = None  # share of wall time, where failures count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.cli import render
-from meshwright.cli.options import JOB, MAX_MEMORY, MODEL_ARGUMENT, RECOMPUTE_OPS, option, partition, verb
+from meshwright.cli.options import FAILURES, JOB, MAX_MEMORY, MODEL_ARGUMENT, RECOMPUTE_OPS, option, partition, verb
 from meshwright.cli.output import Answer, Screen
-from meshwright.cli.request import constraints_of, problem_of
-from meshwright.messages import N_
+from meshwright.cli.request import constraints_of, problem_of, resilience_of
+from meshwright.errors import UsageError
+from meshwright.messages import N_, Text
 
 
 @verb(
@@ -25,11 +26,16 @@ from meshwright.messages import N_
 )
 @MODEL_ARGUMENT
 @JOB
-@option("--goal", metavar="NAME", help=N_("fastest (on a fixed cluster also the cheapest) or memory (most to spare)."))
+@option(
+    "--goal",
+    metavar="NAME",
+    help=N_("fastest (on a fixed cluster also the cheapest), goodput (failures counted) or memory (most to spare)."),
+)
 @option("--top", metavar="N", help=N_("How many strategies to show."))
 @MAX_MEMORY
 @partition(many=True)
 @RECOMPUTE_OPS
+@FAILURES
 def command(screen: Screen, **options: Any) -> int:
     """Search and rank."""
     from meshwright import api
@@ -40,8 +46,9 @@ def command(screen: Screen, **options: Any) -> int:
     top = options.pop("top") or settings.get("constraints", "top", 10)
     problem = problem_of(screen, options)
     limits = constraints_of(screen, options)
+    resilience, _ = _survival(goal, options)
     with screen.progress() as progress:
-        plan = api.plan(problem, goal=goal, constraints=limits, top=top, progress=progress)
+        plan = api.plan(problem, goal=goal, constraints=limits, top=top, resilience=resilience, progress=progress)
 
     return screen.answer(
         Answer(
@@ -53,3 +60,15 @@ def command(screen: Screen, **options: Any) -> int:
             yes=plan.best is not None,
         )
     )
+
+
+def _survival(goal: str, options: dict[str, Any]) -> tuple[Any, bool]:
+    """What is said of failures, which only one goal listens to."""
+    resilience, said = resilience_of(options)
+    if said and goal != "goodput":
+        raise UsageError(
+            Text(N_("failures do not change the order of goal {goal}"), goal=goal),
+            where="--failures",
+            fix=Text(N_("use {option}"), option="--goal goodput"),
+        )
+    return resilience, said

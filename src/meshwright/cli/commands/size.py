@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.cli import render
-from meshwright.cli.options import JOB, MAX_MEMORY, MODEL_ARGUMENT, RECOMPUTE_OPS, option, partition, verb
+from meshwright.cli.options import FAILURES, JOB, MAX_MEMORY, MODEL_ARGUMENT, RECOMPUTE_OPS, option, partition, verb
 from meshwright.cli.output import Answer, Screen
-from meshwright.cli.request import constraints_of, problem_of
+from meshwright.cli.request import constraints_of, problem_of, resilience_of
 from meshwright.messages import N_
 
 
@@ -15,7 +15,8 @@ from meshwright.messages import N_
     "size",
     help=N_(
         "The fewest devices, or the least cost, that trains the tokens before a deadline or within a budget. The"
-        " cluster given is the largest that is considered. Exits with 1 when no count does it."
+        " cluster given is the largest that is considered. With --failures (or a rate of your own) failures count."
+        " Exits with 1 when no count does it."
     ),
     examples=(
         "size llama-3.1-70b --cluster h100-sxm:4096 --tokens 15T --deadline 60d",
@@ -30,6 +31,7 @@ from meshwright.messages import N_
 @MAX_MEMORY
 @partition(many=True)
 @RECOMPUTE_OPS
+@FAILURES
 def command(screen: Screen, **options: Any) -> int:
     """Find the count."""
     from meshwright import api
@@ -38,10 +40,12 @@ def command(screen: Screen, **options: Any) -> int:
     deadline, budget, goal = (options.pop(name) for name in ("deadline", "budget", "goal"))
     problem = problem_of(screen, options)
     limits = constraints_of(screen, options)
+    resilience, counted = resilience_of(options)
     with screen.progress() as progress:
         sizing = api.size(
-            problem, deadline=deadline, budget=budget, goal=goal or "fewest", constraints=limits, progress=progress
-        )
+            problem, deadline=deadline, budget=budget, goal=goal or "fewest", constraints=limits,
+            resilience=resilience if counted else None, progress=progress,
+        )  # fmt: skip
 
     return screen.answer(
         Answer(

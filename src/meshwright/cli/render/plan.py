@@ -102,6 +102,8 @@ def _columns(plan: Plan) -> list[tuple[str, Callable[[Ranked], str], bool]]:
         columns.append((say(N_("schedule")), lambda r: str(r.strategy.schedule), True))
     columns.append((say(N_("step")), lambda r: show_seconds(r.estimate.step_seconds), False))
     columns.append(("MFU", lambda r: show_percent(r.estimate.mfu), False))
+    if any(r.useful is not None for r in plan.ranked):
+        columns.append((say(N_("useful")), lambda r: show_percent(r.useful or 1.0), False))
     columns.append((say(N_("peak")), lambda r: show_gib(r.estimate.peak_bytes), False))
     return columns
 

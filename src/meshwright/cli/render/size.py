@@ -10,7 +10,7 @@ from meshwright.cli.language import say, tell
 from meshwright.cli.output import Grid, View
 from meshwright.cli.render import chart, parts
 from meshwright.messages import N_
-from meshwright.spec.plan import Sizing
+from meshwright.spec.plan import ScalePoint, Sizing
 from meshwright.units import plain_days, show_count, show_money, show_percent, show_seconds
 
 
@@ -31,14 +31,17 @@ def draw(sizing: Sizing, view: View) -> Iterable[Any]:
     yield from parts.assumptions_part(sizing.problem.assumptions)
 
 
-def _days(sizing: Sizing, tokens_per_second: float) -> float | None:
+def _days(sizing: Sizing, point: ScalePoint) -> float | None:
+    """Days of the run, failures counted where they were asked for."""
     tokens = sizing.problem.job.tokens
-    return None if not tokens else tokens / tokens_per_second / 86400
+    if not tokens or point.estimate is None:
+        return None
+    return tokens / point.estimate.tokens_per_second / (point.useful or 1.0) / 86400
 
 
 def _chart(sizing: Sizing, view: View) -> Iterable[Any]:
     points = [p for p in sizing.points if p.estimate is not None]
-    days = [(float(p.devices), _days(sizing, p.estimate.tokens_per_second)) for p in points if p.estimate]
+    days = [(float(p.devices), _days(sizing, p)) for p in points]
     values = [(x, d) for x, d in days if d]
     if view.plain or len(values) < 2:
         return
@@ -75,7 +78,7 @@ def grid(sizing: Sizing) -> Grid:
             raw.append((point.devices, None, None, None, None, None, ""))
             rows.append((f"{point.devices:,}", *("-",) * 5, tell(point.reason) or say(N_("nothing fits"))))
             continue
-        days = _days(sizing, estimate.tokens_per_second)
+        days = _days(sizing, point)
         tokens = sizing.problem.job.tokens
         dollars = None if point.dollars_per_token is None or not tokens else point.dollars_per_token * tokens
         raw.append((point.devices, days, dollars, estimate.step_seconds, estimate.tokens_per_second, estimate.mfu,

@@ -48,7 +48,7 @@ def explain(
     concept, by any of its names in English or Spanish. With a plan, terms come before concepts of the same name.
     """
     name = subject.strip()
-    if _RULE.match(name):
+    if _RULE.match(name) and _card(name) is None:  # a code that is no rule of strategies belongs to a concept
         return rule_in_plan(name, case_of(problem, estimate, plan), plan)
     if name in REGISTRY:
         case = case_of(problem, estimate, plan)

@@ -23,7 +23,7 @@ from meshwright.spec.plan import Explanation, Section
 
 _SHOWN_UNIT = {
     "byte": "B", "second": "s", "flop": "FLOP", "flop / second": "FLOP/s", "byte / second": "B/s", "token": "token",
-    "dollar": "$", "second / byte ** 0.5": "s/√B",
+    "dollar": "$", "second / byte ** 0.5": "s/√B", "1 / second": "1/s",
 }  # fmt: skip
 _HEADS = ("Parameters", "Notes", "References", "Examples", "Returns")
 

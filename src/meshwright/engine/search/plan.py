@@ -40,7 +40,8 @@ from meshwright.spec.plan import FunnelStep, NearMiss, Plan, Problem, Ranked
 from meshwright.spec.strategy import Strategy
 
 Progress = Callable[[float, str], None]
-GOALS = ("fastest", "memory")
+Useful = Callable[[Strategy, float], float]  # share of its time in which a strategy with such a step makes progress
+GOALS = ("fastest", "memory", "goodput")
 NEAR_MISSES = 3
 
 
@@ -161,9 +162,12 @@ def plan(
     goal: str = "fastest",
     constraints: Constraints | None = None,
     top: int = 10,
+    useful: Useful | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """The best strategies for a problem, with the reasons, the closest misses and the funnel of rejections.
+
+    With `useful` (goal goodput) the order is by useful tokens per second, failures counted.
 
     A strategy counts as fitting when its peak plus the stated memory error stays under the limit; those that fit only
     without the error are shown as near misses, and used when nothing fits safely.
@@ -173,11 +177,12 @@ def plan(
     columns, pool = search(problem, c, progress)
     capacity = problem.cluster.accelerator.memory_usable_bytes * c.max_memory_fraction
     fits = fitting(problem, columns, c.max_memory_fraction)
-    ranking = order(columns, fits, goal)
+    shares = None if useful is None else _shares(columns, fits, useful)
+    ranking = order(columns, fits, goal, shares)
     chosen = distinct_meshes(columns, ranking, top)
     front = pareto_front(columns, fits)
-    ranked = _ranked(problem, columns, chosen, front)
-    pareto = _ranked(problem, columns, distinct_meshes(columns, front, top), front)
+    ranked = _ranked(problem, columns, chosen, front, shares)
+    pareto = _ranked(problem, columns, distinct_meshes(columns, front, top), front, shares)
     best = ranked[0] if ranked else None
     legal = len(columns.peak)
     findings: tuple[Finding, ...] = ()
@@ -220,13 +225,28 @@ def _weighed(finding: Finding, c: Constraints) -> Finding:
     return replace(finding, fix=Text(text, where=Label(finding.where), values=values))
 
 
-def _ranked(problem: Problem, columns: Columns, chosen: list[int], front: npt.NDArray[np.int64]) -> tuple[Ranked, ...]:
+def _shares(columns: Columns, fits: npt.NDArray[np.bool_], useful: Useful) -> npt.NDArray[np.float64]:
+    """Useful share of every candidate that fits."""
+    out = np.ones(len(columns.seconds))
+    for i in np.flatnonzero(fits):
+        out[i] = max(useful(columns.strategy(int(i)), float(columns.seconds[i])), 1e-9)
+    return out
+
+
+def _ranked(
+    problem: Problem,
+    columns: Columns,
+    chosen: list[int],
+    front: npt.NDArray[np.int64],
+    shares: npt.NDArray[np.float64] | None = None,
+) -> tuple[Ranked, ...]:
     on_front = set(front.tolist())
     out: list[Ranked] = []
     for n, index in enumerate(chosen):
         estimate = estimate_legal(problem, columns.strategy(index))
         reason = reason_for_rank(estimate, out[0].estimate if out else None)
-        out.append(Ranked(rank=n + 1, estimate=estimate, reason=reason, pareto=index in on_front))
+        useful = None if shares is None else float(shares[index])
+        out.append(Ranked(rank=n + 1, estimate=estimate, reason=reason, pareto=index in on_front, useful=useful))
     return tuple(out)
 
 

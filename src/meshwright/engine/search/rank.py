@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 SAME = 0.02  # step times closer than this are equal (a fraction of any prediction error): the simpler one comes first
 _DEGREES = ("tensor", "pipeline", "context", "expert", "virtual")
 
 
-def order(columns: Columns, fits: Mask, goal: str) -> Index:
-    """Candidates that fit, best first: by time; near ties by how many kinds of parallelism they use, then how much."""
+def order(columns: Columns, fits: Mask, goal: str, useful: Floats | None = None) -> Index:
+    """Candidates that fit, best first: by time; near ties by how many kinds of parallelism they use, then how much.
+
+    `useful` is the share of its time that each candidate makes progress (1 for those that do not fit); the time of a
+    step is divided by it.
+    """
     index = np.flatnonzero(fits)
+    if useful is not None:
+        columns = columns._replace(seconds=columns.seconds / useful)
     seconds, peak = columns.seconds[index], columns.peak[index]
     if goal == "memory":
         return index[np.lexsort((seconds, peak))]

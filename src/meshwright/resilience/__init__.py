@@ -1,0 +1,1 @@
+"""How a run survives: failures, checkpoints, goodput, spares, elastic re-planning."""
