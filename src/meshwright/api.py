@@ -18,7 +18,16 @@ from meshwright.messages import N_, Text
 from meshwright.settings import CLUSTER_OVERRIDES, Settings
 from meshwright.spec.job import OPTIMIZERS, PRECISIONS, Job
 from meshwright.spec.plan import Comparison, Explanation, Plan, Problem, Scaling, Sizing
-from meshwright.spec.strategy import FRAMEWORKS, OFFLOADS, RECOMPUTES, SCHEDULES, SHARDINGS, Strategy
+from meshwright.spec.strategy import (
+    DISPATCHERS,
+    FRAMEWORKS,
+    GRAPHS,
+    OFFLOADS,
+    RECOMPUTES,
+    SCHEDULES,
+    SHARDINGS,
+    Strategy,
+)
 from meshwright.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -57,6 +66,8 @@ _CATEGORIES: dict[str, tuple[str, ...]] = {
     "schedule": SCHEDULES,
     "recompute": RECOMPUTES,
     "offload": OFFLOADS,
+    "dispatcher": DISPATCHERS,
+    "graphs": GRAPHS,
     "precision": PRECISIONS,
     "optimizer": OPTIMIZERS,
 }
@@ -309,6 +320,7 @@ def _fill(fields: dict[str, Any], problem: Problem, assumptions: list[Text]) -> 
     # As the search sets them, so that the printed degrees of a plan give the same estimate.
     fields.setdefault("sequence_parallel", fields.get("tensor", 1) > 1)
     fields.setdefault("overlap_expert", fields["framework"] == "megatron" and fields.get("expert", 1) > 1)
+    fields.setdefault("graphs", "partial" if fields["framework"] == "megatron" and problem.model.is_moe else "none")
 
 
 def _first_framework(given: Mapping[str, Any], problem: Problem) -> str:

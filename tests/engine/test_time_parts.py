@@ -67,6 +67,6 @@ def test_hiding_the_expert_exchange(runs: dict[str, Compared]) -> None:
 
 
 def test_compiling_pays(runs: dict[str, Compared]) -> None:
-    """torchtitan 8B on 8 H100: 5,762 to 6,667 tokens/s a device with torch.compile, less here: only fusion is modelled."""
+    """torchtitan 8B on 8 H100: 5,762 to 6,667 tokens/s a device with torch.compile; here only fusion is modelled."""
     gain = (runs["tt-002"].predicted or 0.0) / (runs["tt-001"].predicted or 1.0) - 1
     assert 0.01 < gain < 0.2

@@ -235,6 +235,10 @@ CASES: dict[str, tuple[RuleContext, RuleContext]] = {
         context(MIXTRAL, cluster(devices=16), tensor=2, expert=8, overlap_expert=True),
         context(MIXTRAL, cluster(devices=16), tensor=2, expert=8),
     ),
+    "MW-A135": (
+        context(MIXTRAL, cluster(devices=16), tensor=2, expert=8, graphs="partial"),
+        context(MIXTRAL, cluster(devices=16), tensor=2, expert=8),
+    ),
     "MW-A119": (
         context(dataclasses.replace(LLAMA_8B, max_positions=4096), seq_len=8192),
         context(dataclasses.replace(LLAMA_8B, max_positions=8192), seq_len=8192),

@@ -84,12 +84,14 @@ class Host(NamedTuple):
     per_low_expert: float = 0.0  # the same under an fp8 or fp4 recipe, quantisation included
     graphs: str = "none"  # none, partial (everything but the experts), full
 
-    def kernels(self, walk: Walk) -> Any:
-        """Launches of the forward pass of `walk`."""
+    def kernels(self, walk: Walk, recompute: Recompute | None = None) -> Any:
+        """Launches of the forward pass of `walk`, or of what `recompute` runs again of it."""
         if self.graphs == "full":
             return 0.0
         total: Any = 0.0
         for op in walk.operators:
+            if recompute is not None and not recompute.share(op.kind, op.group):
+                continue
             experts = op.kind == "grouped_matmul"
             if experts and self.per_expert:
                 total = total + op.batch * (self.per_low_expert if op.low_precision else self.per_expert)
@@ -144,7 +146,7 @@ def cost_of(timed: TimedWalk, launches: Host, recompute: Recompute, overlap: Ove
     comm_f: dict[str, Any] = {}
     comm_b: dict[str, Any] = {}
     hidden: Any = 0.0
-    cover = {"forward": (forward, sum(forward.values())), "backward": (backward, sum(backward.values()))}
+    cover = {"forward": (dict(forward), sum(forward.values())), "backward": (dict(backward), sum(backward.values()))}
     for c, seconds in zip(timed.walk.collectives, timed.collectives, strict=True):
         group = _GROUP_OF[c.group]
         exposed = _exposed(c, seconds, *cover[c.phase], overlap)
@@ -156,14 +158,17 @@ def cost_of(timed: TimedWalk, launches: Host, recompute: Recompute, overlap: Ove
             comm_b[group] = comm_b.get(group, 0.0) + repeat * exposed
     issue = launches.kernels(timed.walk) * launches.launch
     idle_f = maximum(issue - cover["forward"][1] - sum(comm_f.values()), 0.0)
-    idle_b = maximum(2 * issue - cover["backward"][1] - sum(comm_b.values()), 0.0)
+    issue_b = 2 * issue + (launches.kernels(timed.walk, recompute) * launches.launch if repeats else 0.0)
+    idle_b = maximum(issue_b - cover["backward"][1] - again - sum(comm_b.values()), 0.0)
     return BlockCost(forward, backward, again, comm_f, comm_b, hidden, idle_f, idle_b, flops, flops_again)
 
 
 def _exposed(c: Collective, seconds: Any, parts: dict[str, Any], whole: Any, overlap: Overlap) -> Any:
-    """What of a collective is not hidden behind the compute of its part."""
+    """What of a collective is not hidden behind the compute of its part; what hides takes its share of the cover."""
     if c.group == "context" or (c.behind and c.group == "tensor"):
-        return maximum(seconds - parts[c.behind], 0.0)
+        exposed = maximum(seconds - parts[c.behind], 0.0)
+        parts[c.behind] = parts[c.behind] - (seconds - exposed)
+        return exposed
     if c.group == "expert" and overlap.expert:
         # Two micro-batches alternate (DualPipe, 1F1B all-to-all overlap): the other one's whole block is the cover.
         return maximum(seconds - 0.5 * whole, 0.0)

@@ -119,7 +119,7 @@ def _time(
 
 
 def _stage_seconds(stage: StageClass, kinds: list[Any], head: Any, embedding: Any, mtp_kind: int) -> float:
-    seconds = sum(n * (k[0] + k[1]) for n, k in zip(stage.counts, kinds, strict=True))
+    seconds = sum(n * sum(k) for n, k in zip(stage.counts, kinds, strict=True))
     seconds += sum(embedding) if stage.embedding else 0.0
     seconds += sum(head) if stage.head else 0.0
     return float(seconds + (kinds[mtp_kind][0] + kinds[mtp_kind][1] + sum(head) if stage.mtp else 0.0))

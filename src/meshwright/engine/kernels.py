@@ -42,7 +42,7 @@ class Rates:
     ring_loss: float  # share of the attention rate lost to a long ring
     forward_waves: float
     backward_waves: float
-    partly_aligned: float  # share of the rate where an operand row is no multiple of 128 bytes
+    partly_aligned: float  # share of the rate where an operand row is no multiple of 64 bytes
     unaligned: float  # where it is not even one of 16 bytes
     launch: float
     host_launch: float
@@ -118,8 +118,8 @@ def _product(flops: Any, m: Any, n: Any, k: Any, batch: Any, peak: float, out_by
 
 
 def _alignment(length: Any, r: Rates) -> Any:
-    """Share of the rate that rows of `length` elements allow: tensor cores load whole 128-byte lines best."""
-    line, vector = 128.0 / r.element, 16.0 / r.element
+    """Share of the rate that rows of `length` elements allow: tensor cores load whole 64-byte sectors best."""
+    line, vector = 64.0 / r.element, 16.0 / r.element
     return where(length % line == 0, 1.0, where(length % vector == 0, r.partly_aligned, r.unaligned))
 
 

@@ -118,33 +118,33 @@ def assemble(
     hide behind that micro-batch's own passes.
     """
     m = micro_batches
-    slow_f, slow_b, everything = times[0].forward, times[0].backward, 0.0
-    for stage, t in zip(stages, times, strict=True):
+    # A stage takes its passes and the time its device waits for launches in them.
+    busy = [StageTime(t.forward + w.forward, t.backward + w.backward) for t, w in zip(times, waits, strict=True)]
+    slow_f, slow_b, idle, everything = busy[0].forward, busy[0].backward, waits[0].both, 0.0
+    for stage, t, w in zip(stages, busy, waits, strict=True):
         slower = t.both > slow_f + slow_b
         slow_f, slow_b = where(slower, t.forward, slow_f), where(slower, t.backward, slow_b)
+        idle = where(slower, w.both, idle)
         everything = everything + stage.stages_in_class * t.both
     slowest = slow_f + slow_b
     bubble = SCHEDULE_BUBBLE[schedule](pipeline, m, everything, slowest, slow_f, slow_b, virtual)
     gather: Any = 0.0
     reduce: Any = 0.0
     hidden: Any = 0.0
-    host: Any = 0.0
-    for t, w, g in zip(times, waits, traffic, strict=True):
-        host = maximum(host, w.both)
-        t = StageTime(t.forward + w.forward, t.backward + w.backward)
+    for t, g in zip(busy, traffic, strict=True):
         stage_gather, stage_reduce, stage_hidden = _states(m, virtual, pipeline, t, g, overlap_reduce, overlap_gather)
         gather = maximum(gather, stage_gather)
         reduce = maximum(reduce, stage_reduce)
         hidden = maximum(hidden, stage_hidden)
     return Step(
-        steady=m * slowest,
+        steady=m * (slowest - idle),
         bubble=bubble,
         pipeline_comm=_pipeline_comm(m, pipeline, virtual, send, software.overlap_p2p),
         param_gather=gather,
         grad_reduce=reduce,
         contention=contention * hidden,
         optimizer=optimizer,
-        host=software.step_overhead + host * m,
+        host=software.step_overhead + idle * m,
         data=data_time,
     )
 

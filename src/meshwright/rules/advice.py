@@ -605,6 +605,29 @@ def all_to_all_overlapped(c: RuleContext) -> Said:
 
 
 @rule(
+    "MW-A135",
+    severity="info",
+    stage="memory-free",
+    title=N_("CUDA graphs are counted"),
+    reason=N_(
+        "A layer of experts issues hundreds of kernels; launched one by one the device waits for the host between them."
+        " The estimate replays all but the experts from CUDA graphs, which the framework does only when told to."
+    ),
+    fix=N_(
+        "Run with --enable-cuda-graph --cuda-graph-scope attn moe_router moe_preprocess, or estimate with graphs none."
+    ),
+    condition="graphs == none",
+    source="NVIDIA Megatron-Bridge performance recipes 26.02 (CUDA graph scope attn, moe_router, moe_preprocess)",
+    where="graphs",
+    frameworks=("megatron",),
+    applies=lambda c: c.model.is_moe,
+    violated=lambda c: c.strategy.graphs != "none",
+)
+def graphs_counted(c: RuleContext) -> Said:
+    return Text(N_("CUDA graphs {what}"), what=c.strategy.graphs), None, {"graphs": c.strategy.graphs}
+
+
+@rule(
     "MW-A119",
     severity="advice",
     stage="memory-free",

@@ -110,6 +110,8 @@ def strategy_words(strategy: Strategy) -> str:
         parts.append(strategy.schedule)
     if strategy.overlap_expert:
         parts.append(say(N_("all-to-all overlapped")))
+    if strategy.graphs != "none":
+        parts.append(say(N_("CUDA graphs {what}"), what=strategy.graphs))
     if strategy.offload != "none":
         parts.append(say(N_("offload {what}"), what=strategy.offload))
     return " · ".join(str(part) for part in parts)

@@ -117,7 +117,7 @@ def _score_schedule(
     modes = recomputes(model, framework, c)
     legal_by: list[tuple[Category, npt.NDArray[np.bool_]]] = []
     for category in categories(model, cluster, job, framework, c):
-        columns = strategy_of(whole, category, modes[0], schedule, job.precision)
+        columns = strategy_of(whole, category, modes[0], schedule, job.precision, model.is_moe)
         pool.candidates += len(whole) * len(modes)
         kept = []
         for mode in modes:
@@ -134,7 +134,7 @@ def _score_schedule(
     if not any_legal.any():
         return
     rows = whole.rows(any_legal)
-    first = strategy_of(rows, legal_by[0][0], modes[0], schedule, job.precision)
+    first = strategy_of(rows, legal_by[0][0], modes[0], schedule, job.precision, model.is_moe)
     blocks = block_table(s, first, modes)
     for category, masks in legal_by:
         mask = masks[:, any_legal]
@@ -142,7 +142,7 @@ def _score_schedule(
         if not keep.any():
             continue
         mine = rows.rows(keep)
-        like = strategy_of(mine, category, modes[0], schedule, job.precision)
+        like = strategy_of(mine, category, modes[0], schedule, job.precision, model.is_moe)
         pool.groups.append(Group(mine, like, modes))
         error = stated_error(like)
         for scores in score(s, like, blocks._replace(key=blocks.key[keep]), modes):

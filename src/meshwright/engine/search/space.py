@@ -277,8 +277,8 @@ def schedules(constraints: Constraints, interleaved: bool) -> tuple[str, ...]:
     return ("interleaved",) if interleaved else ("1f1b",)
 
 
-def strategy_of(t: Table, category: Category, mode: Mode, schedule: str, precision: str) -> Strategy:
-    """The strategies of a table as one record of columns."""
+def strategy_of(t: Table, category: Category, mode: Mode, schedule: str, precision: str, moe: bool) -> Strategy:
+    """The strategies of a table as one record of columns; `moe`: of a model with experts."""
     shard = np.full(len(t), category.shard, dtype=np.int64)
     if category.span:
         shard = np.maximum(category.span // t.tensor, 1)
@@ -300,6 +300,7 @@ def strategy_of(t: Table, category: Category, mode: Mode, schedule: str, precisi
         recompute_ops=mode.ops,
         offload=category.offload,
         precision=precision,
+        graphs="partial" if category.framework == "megatron" and moe else "none",  # advised by MW-A135
         overlap_expert=category.framework == "megatron",  # its 1F1B hides the all-to-all of one micro-batch in the next
     )
 
