@@ -29,7 +29,7 @@ class Ranks:
         self.size = size
         self._folder = tempfile.TemporaryDirectory()
         context = multiprocessing.get_context("forkserver")  # imports torch once for all of them
-        context.set_forkserver_preload(["torch", "torch.distributed", "torch.distributed.tensor"])
+        context.set_forkserver_preload(["torch", "torch._dynamo", "meshwright.gradsync"])
         self._pipes: list[Connection] = []
         self._processes = []
         for rank in range(size):

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Partial, Replicate
 
 from meshwright.errors import InputError
-from meshwright.gradsync.group import Group, my_rank
+from meshwright.gradsync.group import Group, gathered_objects, my_rank
 from meshwright.gradsync.names import Parameters, named
 from meshwright.gradsync.nonfinite import NonFiniteGradientError, first_not_finite
 from meshwright.messages import N_, Text
@@ -57,12 +57,20 @@ def clip_grad_norm_(
         parameters = list(parameters)  # type: ignore[assignment]
     norm = total_norm(parameters, norm_type, shard_group=shard_group) * inverse_scale
     if error_if_nonfinite and not torch.isfinite(norm):
-        raise NonFiniteGradientError.named(*first_not_finite(parameters))
+        raise NonFiniteGradientError.named(*_first_anywhere(parameters, shard_group))
     factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0) * inverse_scale
     with torch.no_grad():
         for _, local, _ in _shards(parameters, shard_group):
             local.mul_(factor.to(local.device, local.dtype))
     return norm
+
+
+def _first_anywhere(parameters: Parameters, shard_group: Group) -> tuple[int, str]:
+    """Rank and parameter of a gradient that is not finite, asked around all groups that hold parts of the norm."""
+    found = first_not_finite(parameters)
+    for group in dict.fromkeys(g for _, _, groups in _shards(parameters, shard_group) for g in groups):
+        found = next((other for other in gathered_objects(found, group) if other[1]), found)
+    return found
 
 
 def _shards(parameters: Parameters, shard_group: Group) -> Iterator[Shard]:

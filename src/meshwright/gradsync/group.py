@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 
 Group = Any  # dist.ProcessGroup, or None for the default group
+# One flat tensor of all ranks' pieces; torch 2.13 renamed it and warns at the old name.
+all_gather_flat = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 def world_size(group: Group = None) -> int:
@@ -58,7 +60,7 @@ def gathered_rows(mine: torch.Tensor, group: Group = None) -> torch.Tensor:
     if world_size(group) == 1:
         return mine.reshape(1, -1)
     everyone = mine.new_empty(world_size(group) * mine.numel())
-    dist.all_gather_into_tensor(everyone, mine, group=group)
+    all_gather_flat(everyone, mine, group=group)
     return everyone.view(world_size(group), -1)
 
 

@@ -1,7 +1,5 @@
 """Gradient noise scale while training: from the norms before and after the reduction, which data parallelism has anyway."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +78,8 @@ class GradientNoiseScale:
         DDP hands the hook the local mean; what comes back is taken for the mean over ranks, so a lossy hook bends it.
         """
 
-        def watched(state: Any, bucket: dist.GradBucket) -> Any:
+        # DDP compares the annotations of a hook with its own types, so this file keeps them as types, not as strings.
+        def watched(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
             self._local_sq += float(bucket.buffer().detach().double().square().sum())
             return hook(state, bucket).then(self._note)
 

@@ -6,14 +6,10 @@ part in the last bit from three ranks on. Here every element is added rank 0, ra
 on the values and the number of ranks alone. The bytes on the wire are those of a ring.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
-from meshwright.gradsync.group import Group, world_size
+from meshwright.gradsync.group import Group, all_gather_flat, world_size
 
 
 def sum_in_rank_order(flat: torch.Tensor, group: Group = None) -> torch.Tensor:
@@ -34,11 +30,12 @@ def sum_in_rank_order(flat: torch.Tensor, group: Group = None) -> torch.Tensor:
     total = rows[0].to(wide, copy=True)
     for row in rows[1:]:
         total += row.to(wide)
-    dist.all_gather_into_tensor(outgoing, total.to(flat.dtype), group=group)
+    all_gather_flat(outgoing, total.to(flat.dtype), group=group)
     return flat.copy_(outgoing[: flat.numel()])
 
 
-def rank_ordered_hook(group: Group, bucket: dist.GradBucket) -> Any:
+# DDP compares the annotations of a hook with its own types, so this file keeps them as types, not as strings.
+def rank_ordered_hook(group: Group, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """DDP communication hook: the mean of the gradients, each element added in rank order.
 
     Register with `ddp.register_comm_hook(group, rank_ordered_hook)`, `None` being the default group. The reduction does
