@@ -141,7 +141,7 @@ def halves(rank: int, step: int) -> tuple[Any, Any]:
     return x, torch.tanh(x[:, :1] + x[:, 1:2] * x[:, :1]) + noise
 
 
-def trained(kind: str, steps: int = 300) -> float:
+def trained(kind: str, steps: int = 600) -> float:
     """Loss of a replica on fresh data of both halves."""
     module, rank = net(), dist.get_rank()
     inner = torch.optim.AdamW(module.parameters(), 1e-2)
