@@ -11,6 +11,7 @@ from meshwright.gradsync.clipping import clip_grad_norm_, total_norm
 from meshwright.gradsync.diloco import DiLoCo
 from meshwright.gradsync.drift import Drift, ReplicaDriftError, check_replicas, find_drift
 from meshwright.gradsync.flat import Reduction, all_reduce_coalesced_flat
+from meshwright.gradsync.group import my_rank, world_size
 from meshwright.gradsync.local_sgd import LocalSGD
 from meshwright.gradsync.noise_scale import GradientNoiseScale
 from meshwright.gradsync.nonfinite import NonFiniteGradientError, all_finite, check_finite
@@ -25,5 +26,6 @@ __all__ = [
     "sum_in_rank_order", "rank_ordered_hook",
     "clip_grad_norm_", "total_norm", "all_finite", "check_finite", "NonFiniteGradientError",
     "LocalSGD", "DiLoCo", "GradientNoiseScale",
+    "my_rank", "world_size",
     "check_replicas", "find_drift", "Drift", "ReplicaDriftError",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright.gradsync.elastic.checkpoint import CheckpointError, Checkpoints, Restored
+from meshwright.gradsync.elastic.connect import NoPeersError, connect
 from meshwright.gradsync.elastic.deal import Turn, deal
 from meshwright.gradsync.elastic.feed import Feed
 from meshwright.gradsync.elastic.journal import Curve, Journal, curve, entries
@@ -13,6 +14,7 @@ from meshwright.gradsync.elastic.signals import Signals
 from meshwright.gradsync.elastic.state import HookState, Parts
 
 __all__ = [
+    "connect", "NoPeersError",
     "train", "Parts", "Feed", "Outcome", "StepReport",
     "Checkpoints", "CheckpointError", "Restored", "Flaw", "HookState",
     "samples_at", "derived_seed", "deal", "Turn", "Signals",

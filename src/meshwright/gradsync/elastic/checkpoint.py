@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 
 from meshwright.errors import InputError, MeshwrightError
 from meshwright.gradsync.elastic import commit, manifest, state
@@ -19,6 +20,9 @@ from meshwright.gradsync.elastic.manifest import Flaw, Manifest
 from meshwright.gradsync.elastic.state import Parts, Reshard
 from meshwright.gradsync.group import Group, gathered_objects, my_rank, rank_in, world_size
 from meshwright.messages import N_, Text
+
+
+_FAILURES = (Exception, CheckpointException)  # DCP's own is no Exception
 
 
 class CheckpointError(MeshwrightError):
@@ -89,14 +93,19 @@ class Checkpoints:
         under_way, self._under_way = self._under_way, None
         try:
             under_way.result()
-        except Exception as error:
-            raise _could_not_write(self._path, error) from error
+        except _FAILURES as error:
+            rank, reason = _first_failure(error)
+            raise CheckpointError(
+                Text(N_("rank {rank} could not write {path}: {reason}"), rank=rank, path=str(self._path), reason=reason),
+                where=str(self._path),
+                fix=Text(N_("check space and rights of that folder; the last whole checkpoint is untouched")),
+            ) from error
 
     def restore(self, parts: Parts, facts: Mapping[str, int], *, reshard: Reshard = "average") -> Restored | None:
         """Load the newest whole checkpoint into `parts`; None where nothing was ever committed.
 
-        Every rank hashes its share of the files. What is damaged is passed over and reported; where all are, the run
-        stops rather than begin anew.
+        Every rank hashes its share of the files. What is damaged is passed over, reported and renamed to `damaged-…`;
+        where all are, the run stops rather than begin anew.
         """
         if rank_in(self.group) == 0:
             commit.remove_partial(self.root)
@@ -108,6 +117,9 @@ class Checkpoints:
                 continue
             _refuse_another_run(listed, facts, self.root / name)
             self._load(self.root / name, listed, parts, reshard)
+            if rank_in(self.group) == 0:
+                for damaged in {flaw.checkpoint for flaw in rejected}:
+                    commit.set_aside(self.root / damaged)
             return Restored(
                 step=listed.step, world_size=listed.world_size, path=self.root / name, rejected=tuple(rejected)
             )
@@ -143,14 +155,10 @@ class Checkpoints:
             loaded[key] = torch.empty(sizes[key].size, dtype=torch.uint8)
         try:
             dcp.load(loaded, storage_reader=reader, process_group=self._side, no_dist=self._side is None)
-        except Exception as error:
+        except _FAILURES as error:
+            failed, reason = _first_failure(error)
             raise CheckpointError(
-                Text(
-                    N_("rank {rank} could not load {path}: {reason}"),
-                    rank=my_rank(),
-                    path=str(folder),
-                    reason=_reason(error),
-                ),
+                Text(N_("rank {rank} could not load {path}: {reason}"), rank=failed, path=str(folder), reason=reason),
                 where=str(folder),
                 fix=Text(N_("build the model and the optimizer as they were when it was saved")),
             ) from error
@@ -161,21 +169,13 @@ def _members(group: Group) -> list[int] | None:
     return None if group is None else dist.get_process_group_ranks(group)
 
 
-def _could_not_write(path: Path, error: Exception) -> CheckpointError:
-    failures = getattr(error, "failures", {}) or {my_rank(): error}
-    rank, cause = next(iter(sorted(failures.items())))
+def _first_failure(error: BaseException) -> tuple[int, str]:
+    """The lowest rank that failed, as DCP collected it, and the first line that says why."""
+    failures = getattr(error, "failures", None) or {my_rank(): error}
+    rank, cause = min(failures.items(), key=lambda item: item[0])
     cause = cause[0] if isinstance(cause, tuple) else cause
-    return CheckpointError(
-        Text(N_("rank {rank} could not write {path}: {reason}"), rank=rank, path=str(path), reason=_reason(cause)),
-        where=str(path),
-        fix=Text(N_("check space and rights of that folder; the last whole checkpoint is untouched")),
-    )
-
-
-def _reason(error: Any) -> str:
-    """The first line that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return rank, (lines[0] if lines else type(cause).__name__)[:300]
 
 
 def _refuse_another_run(listed: Manifest, facts: Mapping[str, int], path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from meshwright.gradsync.elastic.manifest import Manifest
 
 COMMITTED = "step-"
 PARTIAL = ".partial"
+DAMAGED = "damaged-"
 SIDECAR = ".sha256"
 
 
@@ -30,6 +32,12 @@ def folder_name(step: int) -> str:
 def committed(root: Path) -> list[Path]:
     """Checkpoints of a folder, the newest first; none of them need be whole."""
     return sorted((p for p in root.glob(f"{COMMITTED}*") if p.is_dir()), reverse=True)
+
+
+def set_aside(folder: Path) -> None:
+    """Take a damaged checkpoint out of the list, so that no whole one is cleared away in its favour."""
+    if folder.is_dir():
+        folder.rename(folder.with_name(f"{DAMAGED}{folder.name}.{time.time_ns():x}"))
 
 
 def remove_partial(root: Path) -> None:
