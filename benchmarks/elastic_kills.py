@@ -65,7 +65,7 @@ class Job:
     def workers(self) -> dict[int, int]:
         """Process ids of the live workers by rank."""
         found = {}
-        for pid in _children(self.process.pid):
+        for pid in children(self.process.pid):
             try:
                 variables = dict(
                     v.split(b"=", 1) for v in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if b"=" in v
@@ -91,7 +91,7 @@ class Job:
     def end(self) -> None:
         """Make sure that nothing of it is left."""
         if self.process.poll() is None:
-            pids = [*_children(self.process.pid), self.process.pid]
+            pids = [*children(self.process.pid), self.process.pid]
             for pid in pids:
                 _kill(pid)
             self.process.wait()
@@ -102,7 +102,8 @@ class Job:
         return (self.out / "output.txt").read_text("utf-8", "replace")[-3000:]
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Process ids of the children."""
     try:
         return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -153,7 +154,7 @@ def kills(job: Job, kinds: Sequence[str], seed: int) -> Iterator[Kill]:
             time.sleep(0.05)
             workers = job.workers()
         rank = chance.choice(sorted(workers))
-        reached, committed = _last_step(job), _committed(checkpoints)
+        reached, newest = last_step(job), committed(checkpoints)
         if not _kill(workers[rank]):
             continue
         begin = time.monotonic()
@@ -161,18 +162,19 @@ def kills(job: Job, kinds: Sequence[str], seed: int) -> Iterator[Kill]:
         starts = max(starts, _starts(job))
         until("restart", lambda starts=starts: _starts(job) > starts, job)  # type: ignore[misc]
         resumed = [int(e["step"]) for e in job.journal() if e["kind"] == "start"][-1]  # type: ignore[call-overload]
-        yield Kill(kind, rank, bool(torn), committed, max(reached, committed), resumed, time.monotonic() - begin)
+        yield Kill(kind, rank, bool(torn), newest, max(reached, newest), resumed, time.monotonic() - begin)
 
 
 def _wait_for_moment(kind: str, job: Job, checkpoints: Path, chance: random.Random) -> None:
-    """`anytime` counts from the last restart's begin and may fall into starting; the others wait for a step or a save."""
-    if kind == "anytime":
-        time.sleep(chance.uniform(0, 6))
-        return
+    """Some time after a step; while a save is under way; or while workers come back from a kill just before."""
     steps = _steps(job)
     until("step", lambda: _steps(job) > steps, job)
     if kind == "training":
         time.sleep(chance.uniform(0, 1.5))
+        return
+    if kind == "starting":
+        _kill(chance.choice(sorted(job.workers().values())))
+        time.sleep(chance.uniform(0, 6))
         return
     until("save", lambda: any(checkpoints.glob(".step-*.partial")), job, pause=0.001)
     time.sleep(chance.uniform(0, 0.02))
@@ -186,12 +188,14 @@ def _steps(job: Job) -> int:
     return sum(e["kind"] == "step" for e in job.journal())
 
 
-def _last_step(job: Job) -> int:
+def last_step(job: Job) -> int:
+    """The step that the journal ends with."""
     steps = [int(e["step"]) for e in job.journal() if e["kind"] == "step"]  # type: ignore[call-overload]
     return steps[-1] if steps else 0
 
 
-def _committed(checkpoints: Path) -> int:
+def committed(checkpoints: Path) -> int:
+    """Step of the newest checkpoint in a folder."""
     return max((int(p.name.removeprefix("step-")) for p in checkpoints.glob("step-*")), default=0)
 
 
@@ -200,13 +204,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sharded", action="store_true")
     args = parser.parse_args()
     options = [*SMALL, f"--steps={args.steps}", f"--every={args.every}", *(["--sharded"] if args.sharded else [])]
-    kinds = [("saving", "training", "anytime", "training")[i % 4] for i in range(args.kills)]
+    kinds = [("saving", "training", "starting", "training")[i % 4] for i in range(args.kills)]
     folder = Path(tempfile.mkdtemp(prefix="elastic-kills-"))
     try:
         alone = left_alone(folder / "alone", options, args.ranks)

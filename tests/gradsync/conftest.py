@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "elastic")]  # spawned processes import `ranks` by this name
+sys.path[:0] = [
+    str(Path(__file__).parent),
+    str(Path(__file__).parent / "elastic"),
+]  # spawned processes import `ranks` by this name
 from ranks import Ranks  # noqa: E402
 
 

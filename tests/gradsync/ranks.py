@@ -1,7 +1,7 @@
 """Real gloo processes that stay alive between tests: started once per world size, handed functions to run.
 
 A function is named by file and name and imported in each process; it gets whatever arguments it was sent and may use
-the default process group. Results come back in rank order; the first exception of any rank is raised here, with its text.
+the default process group. Results come back in rank order; exceptions of ranks are raised here, with their text.
 """
 
 from __future__ import annotations

@@ -74,6 +74,8 @@ def test_the_rank_ordered_hook_outlives_a_rebuild_of_the_buckets(ranks: Any) -> 
     first = ranks(3).run(ddp_bits, True, 25.0)[0]
     assert first[0] == first[1]
     assert ranks(3).run(ddp_bits, True, 1e-4)[0] == first
+    plain = ranks(3).run(ddp_bits, False, 25.0)[0]
+    assert plain[0] != plain[1], "the guard: without the hook a rebuild must change bits"
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int64"])
@@ -157,7 +159,10 @@ def complaint(what: str) -> str:
 
 
 def test_errors_name_rank_and_parameter(ranks: Any) -> None:
-    assert ranks(3).run(complaint, "shape") == ["rank 1 has parameter 1.weight (3, 2) where rank 0 has 1.weight (2, 2)"] * 3
+    assert (
+        ranks(3).run(complaint, "shape")
+        == ["rank 1 has parameter 1.weight (3, 2) where rank 0 has 1.weight (2, 2)"] * 3
+    )
     assert ranks(3).run(complaint, "nan") == ["rank 1: the gradient of 1.bias holds inf or NaN"] * 3
     assert ranks(3).run(complaint, "sparse") == [f"rank {r}: the gradient of 0.weight is sparse" for r in range(3)]
     assert ranks(3).run(complaint, "weight") == [f"rank {r}: the weight of its mean is -1" for r in range(3)]

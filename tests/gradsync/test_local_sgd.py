@@ -80,7 +80,9 @@ def sent(kind: str, period: int, steps: int) -> tuple[float, int, int]:
     sync: Any = (
         gradsync.LocalSGD(module, period=period)
         if kind == "local"
-        else gradsync.DiLoCo(module, period=period, fragments=fragments, dtype=torch.float32 if kind == "half" else None)
+        else gradsync.DiLoCo(
+            module, period=period, fragments=fragments, dtype=torch.float32 if kind == "half" else None
+        )
     )
     burst = 0
     with Sent() as total:

@@ -45,8 +45,7 @@ def weighted(size: int) -> tuple[float, int, list[int]]:
     for window in gradsync.uneven_windows(batches(dist.get_rank()), len, size=size):
         optimizer.zero_grad()
         for micro in gradsync.accumulate(ddp, window.data, window.counts, n_global=window.n_global):
-            weight = 1.0 if window.counts[micro.index] else 0.0
-            micro.scaled(weight * ddp(micro.data).square().sum()).backward()
+            micro.scaled(ddp(micro.data).square().sum()).backward()
         optimizer.step()
         active.append(window.active)
     whole = net()

@@ -86,6 +86,7 @@ def accumulate(
             "rank": 1 / max(of_rank, 1),
             "micro_batch": 1 / max(count, 1) / len(window),
         }[normalizer]
+        scale = scale if count else 0.0  # a stand-in that only keeps step, or wholly masked
         last = index == len(window) - 1
         with nullcontext() if last else no_sync(module):
             yield MicroBatch(data, index, last, scale)
@@ -97,5 +98,7 @@ def _refuse_empty(table: Sequence[Sequence[float]], group: Group) -> None:
         raise InputError(
             Text(N_("no micro-batch in this window on rank {ranks}"), ranks=", ".join(empty)),
             where="accumulate",
-            fix=Text(N_("deal every rank one, or take the windows from `uneven_windows`, which repeats one with weight 0")),
+            fix=Text(
+                N_("deal every rank one, or take the windows from `uneven_windows`, which repeats one with weight 0")
+            ),
         )

@@ -32,7 +32,10 @@ def _say_who_differs(lines: Sequence[str], group: Group, where: str) -> None:
     first = everyone[0]
     for place, theirs in enumerate(everyone[1:], 1):
         if theirs != first:
-            at = next((i for i, (a, b) in enumerate(zip(first, theirs, strict=False)) if a != b), min(map(len, (first, theirs))))
+            at = next(
+                (i for i, (a, b) in enumerate(zip(first, theirs, strict=False)) if a != b),
+                min(map(len, (first, theirs))),
+            )
             raise InputError(
                 Text(
                     N_("rank {rank} has parameter {name} where rank {other} has {theirs}"),

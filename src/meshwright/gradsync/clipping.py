@@ -54,7 +54,7 @@ def clip_grad_norm_(
     `inverse_scale` undoes a loss scale first, in the same pass. The norm that comes back is whole: log it as it is.
     """
     if not isinstance(parameters, torch.nn.Module):
-        parameters = list(parameters)  # type: ignore[assignment]
+        parameters = list(parameters)
     norm = total_norm(parameters, norm_type, shard_group=shard_group) * inverse_scale
     if error_if_nonfinite and not torch.isfinite(norm):
         raise NonFiniteGradientError.named(*_first_anywhere(parameters, shard_group))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
-Parameters = nn.Module | Iterable[torch.Tensor] | Iterable[tuple[str, torch.Tensor]]
+Parameters: TypeAlias = nn.Module | Iterable[torch.Tensor] | Iterable[tuple[str, torch.Tensor]]
 WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")  # what DDP, torch.compile and FSDP1 put into names
 
 
@@ -15,7 +16,8 @@ def named(parameters: Parameters) -> list[tuple[str, torch.Tensor]]:
     """Trainable tensors with names: of a module, of pairs, or plain tensors called `parameter 0`, `parameter 1`, …"""
     if isinstance(parameters, nn.Module):
         return [(unwrapped(name), p) for name, p in parameters.named_parameters() if p.requires_grad]
-    pairs = []
+    pairs: list[tuple[str, torch.Tensor]] = []
+    item: Any
     for i, item in enumerate(parameters):
         name, tensor = (f"parameter {i}", item) if isinstance(item, torch.Tensor) else item
         if tensor.requires_grad:

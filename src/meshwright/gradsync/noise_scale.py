@@ -1,4 +1,4 @@
-"""Gradient noise scale while training: from the norms before and after the reduction, which data parallelism has anyway."""
+"""Gradient noise scale while training, from norms before and after the reduction: data parallelism has both."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
 """Loss scales under which the averages of DDP and FSDP2 become the gradient of the mean over all tokens.
 
 Let N be the tokens that count, over all ranks and micro-batches of one optimizer step. The gradient meant is that of
-(sum of token losses) / N. DDP and FSDP2 divide by the number of ranks W, so each local loss must be W · (local sum) / N.
-Dividing each micro-batch by its own tokens instead (a mean of means) weighs a token by how few companions it has.
+(sum of token losses) / N. DDP and FSDP2 divide by the number of ranks W, so each local loss must be
+W · (local sum) / N. Dividing each micro-batch by its own tokens instead (a mean of means) weighs a token by how few
+companions it has.
 """
 
 from __future__ import annotations

@@ -78,7 +78,9 @@ def test_damage_is_found_named_and_passed_over(
     assert any(p.name.startswith("damaged-step-0000000006") for p in folder.iterdir()), "kept for who wants to look"
 
 
-def test_a_manifest_with_another_content_and_a_right_look_is_refused(ranks: Any, two_checkpoints: Path, tmp_path: Path) -> None:
+def test_a_manifest_with_another_content_and_a_right_look_is_refused(
+    ranks: Any, two_checkpoints: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     shutil.copytree(two_checkpoints, folder)
     path = folder / "step-0000000006" / "manifest.json"
@@ -97,7 +99,9 @@ def test_when_all_are_damaged_it_stops_and_names_each(ranks: Any, two_checkpoint
         assert "step-0000000006/__0_0.distcp" in messages[0]
 
 
-def test_a_partial_folder_is_no_checkpoint_and_is_cleared_away(ranks: Any, two_checkpoints: Path, tmp_path: Path) -> None:
+def test_a_partial_folder_is_no_checkpoint_and_is_cleared_away(
+    ranks: Any, two_checkpoints: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     shutil.copytree(two_checkpoints, folder)
     shutil.copytree(folder / "step-0000000006", folder / ".step-0000000009.abc.partial")

@@ -77,7 +77,7 @@ def signalled(folder: str, who: int, what: int) -> tuple[int, bool, int, list[st
         grace=0.1,
     )
     assert signal.getsignal(what) == before
-    return outcome.step, outcome.finished, outcome.exit_code, sorted(os.listdir(folder))
+    return outcome.step, outcome.finished, outcome.exit_code, sorted(p.name for p in Path(folder).iterdir())
 
 
 def test_sigusr1_to_one_rank_makes_all_save_at_the_same_step_and_go_on(ranks: Any, tmp_path: Path) -> None:

@@ -70,7 +70,9 @@ def parts(kind: str = "ddp", optimizer: str = "AdamW") -> elastic.Parts:
     return elastic.Parts(model=net, optimizer=made, scheduler=schedule, hook_state=errors)
 
 
-def run(folder: str, steps: int, *, kind: str = "ddp", until: int = STEPS, every: int = 3, **more: Any) -> list[tuple[int, float]]:
+def run(
+    folder: str, steps: int, *, kind: str = "ddp", until: int = STEPS, every: int = 3, **more: Any
+) -> list[tuple[int, float]]:
     """Train up to `steps`; step and loss of each step taken."""
     curve: list[tuple[int, float]] = []
     made = parts(kind)

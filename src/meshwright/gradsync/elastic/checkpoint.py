@@ -21,7 +21,6 @@ from meshwright.gradsync.elastic.state import Parts, Reshard
 from meshwright.gradsync.group import Group, gathered_objects, my_rank, rank_in, world_size
 from meshwright.messages import N_, Text
 
-
 _FAILURES = (Exception, CheckpointException)  # DCP's own is no Exception
 
 
@@ -96,7 +95,9 @@ class Checkpoints:
         except _FAILURES as error:
             rank, reason = _first_failure(error)
             raise CheckpointError(
-                Text(N_("rank {rank} could not write {path}: {reason}"), rank=rank, path=str(self._path), reason=reason),
+                Text(
+                    N_("rank {rank} could not write {path}: {reason}"), rank=rank, path=str(self._path), reason=reason
+                ),
                 where=str(self._path),
                 fix=Text(N_("check space and rights of that folder; the last whole checkpoint is untouched")),
             ) from error

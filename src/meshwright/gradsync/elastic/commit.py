@@ -49,7 +49,7 @@ def remove_partial(root: Path) -> None:
 class CommittingWriter(FileSystemWriter):
     """DCP's writer into a partial folder; every rank hashes its own files, the coordinator lists them and renames.
 
-    All of it runs inside DCP's save, in its thread, so a failure on any rank reaches all of them and nothing is renamed.
+    All of it runs inside DCP's save, in its thread: a failure on any rank reaches all of them, and nothing is renamed.
     """
 
     def __init__(

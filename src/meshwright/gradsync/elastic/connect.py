@@ -37,7 +37,7 @@ def connect(
     """`init_process_group` under torchrun, safe to call again after a restart; returns the device of this process.
 
     Without torchrun nothing is initialised and the process is a world of one. `timeout` is that of the collectives,
-    `patience` the seconds to wait for the other ranks. The backend is gloo, with NCCL for CUDA tensors where there are any.
+    `patience` the seconds to wait for the other ranks. The backend is gloo, and NCCL for CUDA tensors.
     """
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")

@@ -134,13 +134,13 @@ def _step(
     for micro in accumulate(parts.model, window, counts, n_global=tokens, group=group):
         number, data = micro.data
         seed_everything(derived_seed(feed.seed, step, number))
-        weight = 1.0 if counts[micro.index] else 0.0
-        loss = weight * loss_sum(parts.model, data)
+        loss = loss_sum(parts.model, data)
         micro.scaled(loss).backward()
-        losses.append(loss.detach())
+        if counts[micro.index]:
+            losses.append(loss.detach())
     norm = None if max_norm is None else float(clip_grad_norm_(parts.model, max_norm))
     parts.optimizer.step()
     if parts.scheduler is not None:
         parts.scheduler.step()  # type: ignore[attr-defined]
-    total = float(torch.stack(losses).double().sum())
+    total = float(torch.stack(losses).double().sum()) if losses else 0.0
     return sum(row[0] for row in gathered([total], group)) / max(tokens, 1), norm
