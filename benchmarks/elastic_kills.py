@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,14 +49,23 @@ class Kill:
 class Job:
     """A torchrun agent with its workers, writing to a folder."""
 
-    def __init__(self, out: Path, options: Sequence[str], launcher: Sequence[str]) -> None:
+    def __init__(
+        self,
+        out: Path,
+        options: Sequence[str],
+        launcher: Sequence[str],
+        *,
+        log: str = "output.txt",
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.out = out
         out.mkdir(parents=True, exist_ok=True)
+        self.log = out / log
         paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
-        self._log = (out / "output.txt").open("ab")
+        self._log = self.log.open("ab")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "torch.distributed.run", *launcher, str(EXAMPLE), "--out", str(out), *options],
-            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **(variables or {})},
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,
@@ -99,7 +108,7 @@ class Job:
 
     def output(self) -> str:
         """The end of what it printed."""
-        return (self.out / "output.txt").read_text("utf-8", "replace")[-3000:]
+        return self.log.read_text("utf-8", "replace")[-3000:]
 
 
 def children(pid: int) -> list[int]:
