@@ -22,7 +22,7 @@ OPTIONS = [*elastic_kills.SMALL, "--every=10"]
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> elastic.Curve:
-    return elastic_kills.left_alone(tmp_path_factory.mktemp("alone"), [*OPTIONS, "--steps=120"], 2)
+    return elastic_kills.left_alone(tmp_path_factory.mktemp("alone"), [*OPTIONS, "--steps=80"], 2)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def job(tmp_path: Path) -> Any:
 
 
 def test_killed_workers_come_back_and_the_curve_is_the_same_bit_for_bit(job: Any, alone: Any, tmp_path: Path) -> None:
-    running = job(2, 12, "--steps=120")
+    running = job(2, 12, "--steps=80")
     done = list(elastic_kills.kills(running, ["saving", "training", "saving"], seed=2))
     assert running.wait(300) == 0, running.output()
     assert len(done) == 3
@@ -55,13 +55,13 @@ def test_killed_workers_come_back_and_the_curve_is_the_same_bit_for_bit(job: Any
 
 def test_sigterm_to_the_launcher_saves_and_another_world_size_goes_on(job: Any, alone: Any, tmp_path: Path) -> None:
     """What a scheduler does that takes a node back; then three workers instead of two, with the same global batch."""
-    running = job(2, 0, "--steps=120")
+    running = job(2, 0, "--steps=80")
     elastic_kills.until("step", lambda: elastic_kills.last_step(running) > 14, running)
     running.process.send_signal(signal.SIGTERM)
     running.wait(120)
     newest = elastic_kills.committed(tmp_path / "checkpoints")
     assert newest == elastic_kills.last_step(running), "saved at the step where it stopped"
-    assert job(3, 0, "--steps=120").wait(300) == 0
+    assert job(3, 0, "--steps=80").wait(300) == 0
     starts = [entry for entry in elastic.entries(tmp_path / "journal.jsonl") if entry["kind"] == "start"]
     assert [(entry["step"], entry["world_size"]) for entry in starts] == [(0, 2), (newest, 3)]
     curve = elastic.curve(tmp_path / "journal.jsonl")
