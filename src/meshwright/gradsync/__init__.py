@@ -5,6 +5,18 @@ Needs the extra `torch`. Nothing else of the package imports this one.
 
 from __future__ import annotations
 
+from meshwright.errors import MissingExtraError
+from meshwright.messages import N_, Text
+
+try:
+    import torch.distributed  # noqa: F401
+except ImportError as error:
+    raise MissingExtraError(
+        Text(N_("{what} needs the extra '{extra}', which is not installed"), what="gradsync", extra="torch"),
+        where="gradsync",
+        fix=Text(N_("install it: {command}"), command="pip install 'meshwright[torch]'"),
+    ) from error
+
 from meshwright.gradsync.accumulate import MicroBatch, accumulate, no_sync
 from meshwright.gradsync.averaging import average_gradients, average_parameters
 from meshwright.gradsync.clipping import clip_grad_norm_, total_norm

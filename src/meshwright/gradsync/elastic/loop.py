@@ -82,26 +82,21 @@ def train(
         while step < steps:
             begin = time.perf_counter()
             window, counts = feed.window(step, rank_in(group), world_size(group))
-            table = gathered([sum(counts), signals.save, signals.stop], group)
-            save, stop = (any(row[i] for row in table) for i in (1, 2))
+            tokens, save, stop = _agreed(counts, signals, group)
             if save and saved < step:
                 checkpoints.save(step, parts, feed.facts)
                 saved = step
-            if save:
-                signals.save = False
             if stop:
                 checkpoints.wait()
                 signals.wait_for_stop(grace)
                 return Outcome(step=step, finished=False, restored=restored)
-            tokens = sum(row[0] for row in table)
-            loss, norm = _step(parts, feed, loss_sum, step, window, counts, tokens, max_norm, group)
+            loss, norm = _step(parts, feed.seed, loss_sum, step, window, counts, tokens, max_norm, group)
             step += 1
             if check_every and step % check_every == 0:
                 check_replicas(parts.model, group)
             stalled = 0.0
             if step % every == 0 or step == steps:
                 stalled, saved = checkpoints.save(step, parts, feed.facts), step
-            seconds = time.perf_counter() - begin
             on_step(
                 StepReport(
                     step=step,
@@ -109,7 +104,7 @@ def train(
                     tokens=tokens,
                     grad_norm=norm,
                     world_size=world_size(group),
-                    seconds=seconds,
+                    seconds=time.perf_counter() - begin,
                     stalled=stalled,
                 )
             )
@@ -117,9 +112,18 @@ def train(
         return Outcome(step=step, finished=True, restored=restored)
 
 
+def _agreed(counts: list[float], signals: Signals, group: Group) -> tuple[float, bool, bool]:
+    """Tokens of the step over all ranks, and whether any rank was asked to save or to stop: one small message."""
+    table = gathered([sum(counts), signals.save, signals.stop], group)
+    save, stop = (any(row[i] for row in table) for i in (1, 2))
+    if save:
+        signals.save = False
+    return sum(row[0] for row in table), save, stop
+
+
 def _step(
     parts: Parts,
-    feed: Feed[T],
+    seed: int,
     loss_sum: Callable[[nn.Module, T], torch.Tensor],
     step: int,
     window: list[tuple[int, T]],
@@ -133,7 +137,7 @@ def _step(
     parts.optimizer.zero_grad(set_to_none=True)
     for micro in accumulate(parts.model, window, counts, n_global=tokens, group=group):
         number, data = micro.data
-        seed_everything(derived_seed(feed.seed, step, number))
+        seed_everything(derived_seed(seed, step, number))
         loss = loss_sum(parts.model, data)
         micro.scaled(loss).backward()
         if counts[micro.index]:
