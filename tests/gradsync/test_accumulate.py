@@ -22,7 +22,8 @@ STEPS = 3
 
 def net() -> Any:
     torch.manual_seed(2)
-    return nn.Sequential(nn.Linear(5, 64), nn.Tanh(), nn.Linear(64, 4))
+    # The first bucket of DDP holds a megabyte whatever the cap: the middle layer is larger.
+    return nn.Sequential(nn.Linear(5, 600), nn.Tanh(), nn.Linear(600, 600), nn.Tanh(), nn.Linear(600, 4))
 
 
 def batch(rank: int, step: int) -> Any:
@@ -38,6 +39,9 @@ def counting_ddp(calls: list[int]) -> Any:
         return allreduce_hook(state, bucket)
 
     ddp.register_comm_hook(None, counting)
+    ddp(batch(0, 0)).sum().backward()  # all in one bucket at first; laid out by the cap before the next step
+    ddp.zero_grad()
+    calls.clear()
     return ddp
 
 
@@ -51,7 +55,8 @@ def once_and_every_time() -> tuple[float, int, int]:
         micro.scaled(once(micro.data).square().sum()).backward()
 
     buckets: list[int] = []
-    counting_ddp(buckets)(window[0]).square().sum().backward()
+    single = counting_ddp(buckets)
+    single(window[0]).square().sum().backward()
 
     always = counting_ddp([])
     sums = [torch.zeros_like(p) for p in always.parameters()]
@@ -68,7 +73,7 @@ def once_and_every_time() -> tuple[float, int, int]:
 def test_one_reduction_per_window_gives_the_sum_of_all(ranks: Any, size: int) -> None:
     for far, reductions, buckets in ranks(size).run(once_and_every_time):
         assert far < 1e-6
-        assert reductions == buckets > 0
+        assert reductions == buckets > 1
 
 
 def on_shards() -> float:
