@@ -29,7 +29,11 @@ ALL = sorted(REGISTRY)
 # These count operations: a number of multiplications and additions is where FLOP begins.
 COUNTING = {id for id in ALL if id.startswith("flops.")} | {"roofline.matmul.flops"}
 # A point inside every formula's domain: p > stage, chunk < chunks, window below the sequence, a real pipe.
-LOWEST = {("comm.card_rate", "ranks"): 2}  # its bus bandwidth is that of a collective, which needs two ranks
+LOWEST = {
+    ("comm.card_rate", "ranks"): 2,  # its bus bandwidth is that of a collective, which needs two ranks
+    ("noise.signal", "large"): 65,  # two batch sizes, the larger above all of the smaller
+    ("noise.trace", "large"): 65,
+}
 POINT = {"p": 8, "stage": 2, "chunks": 3, "chunk": 1, "stages": 8, "ranks": 8, "passes": 24, "wrapped": True}
 
 
@@ -99,7 +103,8 @@ def test_a_column_gives_what_its_rows_give(id: str) -> None:
         for name in parameters:
             if name in switches or units.get(name) is None:
                 continue
-            columns[name] = rng.integers(LOWEST.get((id, name), 1), 65, rows).astype(float)
+            lowest = LOWEST.get((id, name), 1)
+            columns[name] = rng.integers(lowest, lowest + 64, rows).astype(float)
         fixed = dict.fromkeys(switches, setting)
         required = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty]
         fixed |= {name: setting for name in required if name not in columns and name not in fixed}
