@@ -1,4 +1,4 @@
-"""Make `cases` importable from the tests beside it."""
+"""Make `survival_cases` importable from the tests beside it."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cases import llama_70b, llama_405b
+from survival_cases import llama_70b, llama_405b
 
 from meshwright.catalog import failures as known
 from meshwright.errors import InputError

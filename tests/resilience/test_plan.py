@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from cases import case, llama_70b, llama_405b
+from survival_cases import case, llama_70b, llama_405b
 
 from meshwright.catalog import failures as known
 from meshwright.resilience.plan import plan
@@ -183,3 +183,17 @@ def test_tpus_are_told_in_words_of_orbax() -> None:
     found = plan(problem, strategy, estimate, Options(mode="two-tier", trials=20))
     text = "\n".join(s.text for s in found.checkpoint.settings)
     assert "enable_multi_tier_checkpointing=true" in text and "CheckpointManagerOptions" in text
+
+
+def test_a_better_policy_is_advised_with_its_gain() -> None:
+    """Blocking saves to slow storage lose what any other policy keeps; the advice is what `compare` says."""
+    from meshwright.resilience.compare import compare
+
+    options = replace(LLAMA, mode="blocking", write=200e9, trials=20)
+    found = plan(*llama_405b(), options)
+    (advice,) = [f for f in found.findings if f.code == "MW-G011"]
+    points = {p.mode: p.useful for p in compare(*llama_405b(), options, (16384,)).points if p.mode != "replicas"}
+    best = max(points, key=lambda name: points[name])
+    assert advice.data["policy"] == best
+    assert advice.data["gain"] == pytest.approx(points[best] - found.goodput.useful)
+    assert "points more" in str(advice.message) and found.legal

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cases import case, llama_70b
+from survival_cases import case, llama_70b
 
 from meshwright import api
 from meshwright.catalog import failures as known

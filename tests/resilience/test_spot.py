@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cases import case
+from survival_cases import case
 
 from meshwright.errors import UsageError
 from meshwright.resilience.situation import Options

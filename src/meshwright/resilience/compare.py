@@ -9,6 +9,7 @@ from itertools import groupby
 from meshwright.errors import InputError
 from meshwright.messages import N_, Text
 from meshwright.resilience.goodput import useful
+from meshwright.resilience.plan import BETTER
 from meshwright.resilience.policies import every
 from meshwright.resilience.situation import Options, hardware, situation
 from meshwright.spec.estimate import Estimate
@@ -17,7 +18,6 @@ from meshwright.spec.resilience import BreakEven, PolicyComparison, PolicyPoint
 from meshwright.spec.strategy import Strategy
 
 LARGEST = 2**17
-BETTER = 0.001  # a tenth of a point: less is not worth another mechanism
 PAIRS = (("async", "blocking"), ("two-tier", "async"), ("peer", "async"), ("hot-spares", "async"),
          ("replicas", "peer"))  # fmt: skip
 NAMES = {

@@ -53,8 +53,11 @@ def failure_model(cluster: Cluster, source: FailureSource | None = None, *, mtti
     rate, low, high = (value * scale for value in (source.rate, source.low, source.high))
     times = [_between(cluster.nodes, value, least) for value, least in zip((rate, high, low), floors, strict=True)]
     if floor is not None and times[0] == floor:
-        text = N_("a job this small is taken to be interrupted every {hours} h by its own software (range 8 to 30 h)")
-        assumptions.append(Text(text, hours=f"{floor / 3600:g}"))
+        text = N_("a job this small is taken to be interrupted every {hours} h by its own software ({low} to {high} h)")
+        hours = {
+            name: f"{(value or 0.0) / 3600:g}" for name, value in zip(("hours", "low", "high"), floors, strict=True)
+        }
+        assumptions.append(Text(text, **hours))
     return FailureModel(
         source=source, nodes=cluster.nodes, rate=rate, low=low, high=high, small_job=floor, mtti=times[0],
         mtti_low=times[1], mtti_high=times[2], causes=source.causes, assumptions=tuple(assumptions),

@@ -14,7 +14,7 @@ from meshwright.formulas.checkpoint import bandwidth_for_loss
 from meshwright.messages import N_, Text
 from meshwright.resilience import goodput
 from meshwright.resilience.failures import NORMAL_90
-from meshwright.resilience.policies import Setting, policy
+from meshwright.resilience.policies import Setting, every, policy
 from meshwright.resilience.settings import framework_settings
 from meshwright.resilience.simulate import simulate
 from meshwright.resilience.situation import Options, Situation, hardware, situation
@@ -39,6 +39,7 @@ SECONDS_PER_DAY, HOURS_PER_DAY = 86400.0, 24.0
 LOSS = 0.05  # the share at which the bandwidth that storage should have is stated
 LARGE_LOSS = 0.25  # beyond it first-order formulas stray
 PLAYED_DAYS = 90.0
+BETTER = 0.001  # a tenth of a point: less is not worth another mechanism
 HOPELESS = 0.01  # useful shares below say only that the run never ends
 MOST_FAILURES = 3000  # of one run: beyond it chance averages out, and the closed form is used
 
@@ -64,7 +65,7 @@ def plan(problem: Problem, strategy: Strategy, estimate: Estimate, options: Opti
         spares=held,
         goodput=goodput_of(problem, estimate, chosen, failures, held, o),
         measured=o.measured,
-        findings=tuple(_findings(problem, estimate, chosen, checkpoint, failures, storage, x)),
+        findings=tuple(_findings(problem, estimate, chosen, checkpoint, failures, storage, x, o.slowdown)),
         assumptions=(*here.assumptions, *_assumed(x, held, o)),
     )
 
@@ -166,7 +167,7 @@ def _length(
 
 def _findings(
     problem: Problem, estimate: Estimate, chosen: Policy, c: CheckpointPlan, failures: FailureModel, storage: Storage,
-    x: Setting,
+    x: Setting, slowdown: float,
 ) -> Iterator[Finding]:  # fmt: skip
     saves = chosen.mode != "replicas"
     if estimate.verdict == "OVER":
@@ -196,6 +197,7 @@ def _findings(
             message=Text(N_("a failure while the only checkpoint is replaced leaves none that is complete")),
             fix=Text(N_("keep two, write to a temporary name, and rename when all ranks are done")),
         )  # fmt: skip
+    yield from _better(chosen, x, slowdown)
     strain = (chosen.full.total + chosen.period / 2) / failures.mtti
     if saves and strain > LARGE_LOSS:
         text = N_(
@@ -208,6 +210,24 @@ def _findings(
             message=Text(text, cost=cost, mtti=show_seconds(failures.mtti)),
             fix=Text(N_("shorten detection and restart, or save more often")),
         )  # fmt: skip
+
+
+def _better(chosen: Policy, x: Setting, slowdown: float) -> Iterator[Finding]:
+    """Another policy that would keep at least a tenth of a point more."""
+    mtti = x.failures.mtti
+    without = ("replicas",) if x.groups < 2 or chosen.mode != "replicas" else ()
+    shares = {name: float(goodput.useful(p, mtti, slowdown)) for name, p in every(x, without).items()}
+    name = max(shares, key=lambda each: shares[each])
+    gain = shares[name] - float(goodput.useful(chosen, mtti, slowdown))
+    if gain < BETTER:
+        return
+    option = "--spares hot" if name == "hot-spares" else f"--policy {name}"
+    text = N_("{option} would keep {gain} points more of the time")
+    yield Finding(
+        code="MW-G011", severity="advice", where="--policy",
+        message=Text(text, option=option, gain=f"{100 * gain:.1f}"),
+        fix=Text(N_("see `meshwright resilience compare` for all of them")), data={"policy": name, "gain": gain},
+    )  # fmt: skip
 
 
 def _too_often(chosen: Policy, c: CheckpointPlan, storage: Storage, x: Setting) -> Iterator[Finding]:

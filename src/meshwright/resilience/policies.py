@@ -28,12 +28,17 @@ class Setting(NamedTuple):
     groups: int = 1  # replicas that can leave and join
     heal_load: float = 0.0  # to fetch the states of a replica from another one
 
-    def back(self, load: float) -> Recovery:
-        """From a failure to the first new step, when the states take `load` seconds to come back."""
+    def back(self, load: float, needs: float | None = None) -> Recovery:
+        """From a failure to the first new step, when the states take `load` seconds to come back.
+
+        `needs` is the share of such failures after which a machine is needed (default: as of all failures).
+        """
+        usual = self.failures.share("node", "several")
+        share = 1.0 if needs is None or usual <= 0 else needs / usual
         known = recovery_times(self.recovery)
         return Recovery(
             detect=known["detect"],
-            wait=0.0 if self.hot else self.wait,
+            wait=0.0 if self.hot else self.wait * share,
             reschedule=common()["swap"] if self.hot else known["reschedule"],
             load=load,
             initialise=known["initialise"],
@@ -72,27 +77,30 @@ def _async(x: Setting, interval: float | None) -> Policy:
 
 def _two_tier(x: Setting, interval: float | None) -> Policy:
     """Host memory for failures of processes, storage for those that take a node."""
-    return _tiers(x, "two-tier", interval, hard=x.failures.share("node", "several"), persist=0.0, load=x.times.copy)
+    hard = x.failures.share("node", "several")
+    return _tiers(x, "two-tier", interval, hard=hard, persist=0.0, quick=x.back(x.times.copy, 0.0))
 
 
 def _peer(x: Setting, interval: float | None) -> Policy:
     """Memory of another node for failures of one node, storage where a pair of nodes is lost."""
     together = failure_probability(x.back(x.times.peer).total, x.failures.mtti) * pair_loss(2, x.failures.nodes)
     hard = min(1.0, x.failures.share("several") + x.failures.share("node") * together)
-    return _tiers(x, "peer", interval, hard=hard, persist=x.times.peer, load=x.times.peer + x.times.copy)
+    needs = (x.failures.share("node", "several") - hard) / max(1 - hard, 1e-6)
+    quick = x.back(x.times.peer + x.times.copy, max(0.0, needs))
+    return _tiers(x, "peer", interval, hard=hard, persist=x.times.peer, quick=quick)
 
 
-def _tiers(x: Setting, mode: Mode, interval: float | None, *, hard: float, persist: float, load: float) -> Policy:
+def _tiers(x: Setting, mode: Mode, interval: float | None, *, hard: float, persist: float, quick: Recovery) -> Policy:
     """The best of intervals around those that each tier would take alone; storage is written from the host's copy."""
     mtti, stall, write = x.failures.mtti, x.times.stall, x.times.write
     alone = [exact_interval(stall, mtti / share) for share in (max(1 - hard, 1e-6), 1.0)]
     tried = []
-    for quick in sorted({x.at_least(each * factor, persist) for each in alone for factor in _NEIGHBOURS}):
-        least = math.ceil(write / (quick + stall) - 1e-9)
-        segments = max(1, least) if interval is None else max(1, round(interval / quick))
+    for each in sorted({x.at_least(one * factor, persist) for one in alone for factor in _NEIGHBOURS}):
+        least = math.ceil(write / (each + stall) - 1e-9)
+        segments = max(1, least) if interval is None else max(1, round(interval / each))
         tried.append(Policy(
-            mode=mode, interval=quick, stall=stall, segments=segments, quick_persist=persist, persist=write, hard=hard,
-            quick=x.back(load), full=x.back(x.times.read), hot_spares=x.hot,
+            mode=mode, interval=each, stall=stall, segments=segments, quick_persist=persist, persist=write, hard=hard,
+            quick=quick, full=x.back(x.times.read, 1.0), hot_spares=x.hot,
         ))  # fmt: skip
     return max(tried, key=lambda p: (useful(p, mtti), p.interval))
 
@@ -103,11 +111,11 @@ def _replicas(x: Setting, interval: float | None) -> Policy:
     Failures of software strike all groups alike, so that storage is still written behind the run.
     """
     known = common()
-    heal = x.back(x.heal_load)
     share = x.failures.of_software
+    heal = x.back(x.heal_load, x.failures.share("node", "several") / max(1 - share, 1e-6))
     best = x.at_least(exact_interval(x.times.stall, x.failures.mtti / max(share, 1e-6)), x.times.write)
     return Policy(mode="replicas", interval=interval or best, storage_stall=x.times.stall, persist=x.times.write,
-                  hard=share, quick=heal, full=x.back(x.times.read), replicas=x.groups, heal=heal.total,
+                  hard=share, quick=heal, full=x.back(x.times.read, 0.0), replicas=x.groups, heal=heal.total,
                   stop=known["quorum"] + x.step / 2, overhead=known["quorum_overhead"], hot_spares=x.hot)  # fmt: skip
 
 

@@ -172,6 +172,8 @@ def plan(
     A strategy counts as fitting when its peak plus the stated memory error stays under the limit; those that fit only
     without the error are shown as near misses, and used when nothing fits safely.
     """
+    if goal == "goodput" and useful is None:
+        raise ValueError("goal goodput needs the useful share of a strategy")
     began = time.perf_counter()
     c = constraints or Constraints()
     columns, pool = search(problem, c, progress)
