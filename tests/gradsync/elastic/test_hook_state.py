@@ -1,4 +1,4 @@
-"""Error feedback lives through a restart: real compressing hooks, resumed bit for bit, and averaged over fewer ranks."""
+"""Error feedback lives through a restart: real compressing hooks, resumed bit for bit, averaged over fewer ranks."""
 
 from __future__ import annotations
 
