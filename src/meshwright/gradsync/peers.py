@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.errors import MeshwrightError
+from meshwright.gradsync.scratch import Scratch
 from meshwright.messages import N_, Text
 
 TAG = 0x4D57  # apart from the tag 0 that isend and irecv use unless told otherwise
@@ -138,7 +139,7 @@ class Peers:
             return
         leaving: list[Pending] = []
         if send is not None:
-            leaving, _ = self.post([(piece, send[1]) for piece in _segments(send[0], segment)], ())
+            leaving, _ = self.post([(piece, send[1]) for piece in segments_of(send[0], segment)], ())
         if receive is not None:
             self._receive_combine(receive, combine, segment)
         for pending in leaving:
@@ -146,12 +147,12 @@ class Peers:
 
     def _receive_combine(self, receive: Message, combine: Any, segment: int) -> None:
         target, peer = receive
-        pieces = _segments(target, segment)
+        pieces = segments_of(target, segment)
         if not pieces:
             return
         width = pieces[0].numel()
-        scratch = torch.empty(min(len(pieces), 2) * width, dtype=target.dtype, device=target.device)
-        halves = [scratch[i * width : (i + 1) * width] for i in range(min(len(pieces), 2))]
+        scratch = Scratch(min(len(pieces), 2) * width, target)
+        halves = scratch.tensor.split(width)
         arriving: list[Pending] = []
         for number, piece in enumerate(pieces[:2]):
             arriving += self.post((), [(halves[number][: piece.numel()], peer)])[1]
@@ -161,6 +162,7 @@ class Peers:
             combine(piece, buffer[: piece.numel()])
             if number + 2 < len(pieces):
                 arriving += self.post((), [(buffer[: pieces[number + 2].numel()], peer)])[1]
+        scratch.free()
 
     def _round_combine(self, send: Message | None, receive: Message | None, combine: Any) -> None:
         if receive is None:
@@ -216,7 +218,8 @@ def chunks_of(flat: torch.Tensor, parts: int) -> list[torch.Tensor]:
     return [flat[a:b] for a, b in chunk_bounds(flat.numel(), parts)]
 
 
-def _segments(tensor: torch.Tensor, segment: int) -> list[torch.Tensor]:
+def segments_of(tensor: torch.Tensor, segment: int) -> list[torch.Tensor]:
+    """Views of a flat tensor, each of `segment` bytes but the last; none of an empty one."""
     if not tensor.numel():
         return []
     return list(tensor.split(max(segment // tensor.element_size(), 1)))

@@ -8,6 +8,7 @@ import torch
 
 from meshwright.gradsync.allreduce.folding import folded
 from meshwright.gradsync.peers import Peers
+from meshwright.gradsync.scratch import Scratch
 
 
 def all_reduce(peers: Peers, flat: torch.Tensor, combine: Any) -> None:
@@ -16,10 +17,11 @@ def all_reduce(peers: Peers, flat: torch.Tensor, combine: Any) -> None:
 
 
 def _double(peers: Peers, flat: torch.Tensor, combine: Any) -> None:
-    theirs = torch.empty_like(flat)
+    theirs = Scratch(flat.numel(), flat)
     distance = 1
     while distance < peers.size:
         partner = peers.rank ^ distance
-        peers.exchange([(flat, partner)], [(theirs, partner)])
-        combine(flat, theirs)
+        peers.exchange([(flat, partner)], [(theirs.tensor, partner)])
+        combine(flat, theirs.tensor)
         distance *= 2
+    theirs.free()

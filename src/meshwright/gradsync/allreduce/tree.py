@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from meshwright.gradsync.peers import Peers, Pending
+from meshwright.gradsync.scratch import Scratch
 
 
 class Place(NamedTuple):
@@ -67,6 +68,7 @@ def passes(peers: Peers, place: Place, flat: torch.Tensor, combine: Any, segment
         yield
     for pending in leaving:
         pending.wait()
+    upward.free()
 
 
 class _Upward:
@@ -74,7 +76,8 @@ class _Upward:
 
     def __init__(self, peers: Peers, children: Sequence[int], pieces: Sequence[torch.Tensor]) -> None:
         self.peers, self.children, self.pieces = peers, children, pieces
-        self.buffers = [[torch.empty_like(pieces[0]) for _ in range(2)] for _ in children]
+        self.scratch = [[Scratch(pieces[0].numel(), pieces[0]) for _ in range(2)] for _ in children]
+        self.buffers = [[half.tensor for half in halves] for halves in self.scratch]
         self.posted: list[list[Pending]] = []
         self.ahead = 0 if peers.in_rounds(pieces[0].device) else 2
         for step in range(min(self.ahead, len(pieces))):
@@ -90,6 +93,11 @@ class _Upward:
             combine(piece, self.buffers[child][step % 2][: piece.numel()])
         if self.ahead and step + self.ahead < len(self.pieces):
             self._post(step + self.ahead)
+
+    def free(self) -> None:
+        """Give the buffers back."""
+        for half in (half for halves in self.scratch for half in halves):
+            half.free()
 
     def _post(self, step: int) -> None:
         length = self.pieces[step].numel()
