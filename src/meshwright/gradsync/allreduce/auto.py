@@ -45,7 +45,7 @@ def choose(peers: Peers, payload: int, device: torch.device) -> str:
     """Name of the fastest algorithm for `payload` bytes; the first call of a group measures its links."""
     key = (peers.group.group_name, device.type)
     if key not in _known:
-        _known[key] = measure(peers, device)
+        _known[key] = measure(Peers(peers.group), device)  # peers of its own: a probe is not the caller's traffic
     costs = predicted(_known[key], payload, peers.size, peers.local)
     return min(costs, key=costs.__getitem__)
 

@@ -1,7 +1,5 @@
 """All-reduce without compression: by torch's backend (equal to no hook, bit for bit) or by an algorithm of ours."""
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
@@ -17,7 +15,7 @@ def allreduce_hook(state: CommHookState, bucket: dist.GradBucket) -> torch.futur
     """Mean of the gradients. Divides before the sum, as DDP does, so that half precision does not overflow."""
     buffer = bucket.buffer()
     is_last = bucket.is_last()
-    buffer.div_(state.ranks)
+    buffer.mul_(1.0 / state.ranks)  # not div_: these are the bits of DDP without a hook, also for 3 ranks
 
     def settle(result: torch.Tensor) -> torch.Tensor:
         state.count.bucket(buffer.numel(), buffer.element_size(), state.ranks)
@@ -44,7 +42,9 @@ def dense(state: CommHookState, flat: torch.Tensor) -> torch.futures.Future[torc
     return start(group, flat.device, body).get_future()
 
 
-def hierarchical_allreduce_hook(state: CommHookState, bucket: dist.GradBucket) -> Any:
+def hierarchical_allreduce_hook(
+    state: CommHookState, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
     """All-reduce in the node, across nodes per rail, and back: each network card carries 1/local of the gradient."""
     state.algorithm = "hierarchical"
     return allreduce_hook(state, bucket)

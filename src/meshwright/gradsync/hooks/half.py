@@ -19,6 +19,9 @@ def bf16_compress_hook(state: CommHookState, bucket: dist.GradBucket) -> Future:
     return _narrow(torch.bfloat16, state, bucket)
 
 
+bf16_compress_hook.__name__ = "bf16_hook"  # DDP refuses a hook of torch's name without NCCL; gloo adds bfloat16 well
+
+
 def _narrow(dtype: torch.dtype, state: CommHookState, bucket: dist.GradBucket) -> Future:
     buffer = bucket.buffer()
     is_last = bucket.is_last()

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from meshwright.errors import InputError
 from meshwright.formulas.compression import block_quantised_bytes, gathered_wire_bytes, two_shot_wire_bytes
+from meshwright.gradsync.hooks.blocks import layout_of, owners_of
 from meshwright.gradsync.hooks.lossy import Reduced, is_finite, reduced_with_feedback
 from meshwright.gradsync.state import Bucket, CommHookState
 from meshwright.gradsync.wire import Wire
@@ -52,71 +53,73 @@ def int8_blockwise_hook(state: Int8State, bucket: dist.GradBucket) -> torch.futu
     """Mean of gradients that travel as int8."""
 
     def codec(corrected: torch.Tensor, bucket: Bucket, wire: Wire) -> Reduced:
-        message = float(block_quantised_bytes(corrected.numel(), 8, state.block))
+        layout = layout_of(bucket.lengths, state.block)
+        message = float(block_quantised_bytes(sum(layout.rows) * state.block, 8, state.block))
         gather = state.exchange == "all_gather" or (state.exchange == "auto" and state.ranks == 2)
         sent = (gathered_wire_bytes if gather else two_shot_wire_bytes)(message, state.ranks)
         state.warn_if_costly("int8_blockwise_hook", float(sent), bucket)
-        return (_gathered if gather else _two_shot)(state, corrected, wire)
+        rows = layout.pack(corrected)
+        if gather:
+            mean, contributed, finite = _gathered(state, rows, wire)
+        else:
+            mean, contributed, finite = _two_shot(state, rows, owners_of(layout, state.ranks), wire)
+        return Reduced(layout.unpack(mean), layout.unpack(contributed), finite)
 
     return reduced_with_feedback(state, bucket, codec)
 
 
-def quantise(
-    flat: torch.Tensor, block: int, generator: torch.Generator | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """int8 values (padded to whole blocks) and the scale of each block; at random, without bias, given a generator."""
-    blocks = torch.nn.functional.pad(flat, (0, -flat.numel() % block)).view(-1, block)
-    scales = blocks.abs().amax(dim=1) / 127.0
-    levels = blocks / torch.where(scales == 0, 1.0, scales)[:, None]
+def quantise(rows: torch.Tensor, generator: torch.Generator | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """int8 values and the scale of each row; rounded at random, without bias, given a generator."""
+    scales = rows.abs().amax(dim=1) / 127.0
+    levels = rows / torch.where(scales == 0, 1.0, scales)[:, None]
     if generator is not None:
-        levels = (levels + torch.rand(levels.shape, generator=generator, device=flat.device)).floor_()
+        levels = levels.add_(torch.rand(levels.shape, generator=generator, device=rows.device)).floor_()
     else:
         levels = levels.round_()
-    return levels.clamp_(-127, 127).to(torch.int8).view(-1), scales
+    return levels.clamp_(-127, 127).to(torch.int8), scales
 
 
 def dequantise(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """float32 of the quantised values."""
-    return (values.view(scales.numel(), -1).float() * scales[:, None]).view(-1)
+    """float32 rows of the quantised values."""
+    return values.float().mul_(scales[:, None])
 
 
 def _packed(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    return torch.cat([scales.view(torch.uint8), values.view(torch.uint8)])
+    return torch.cat([scales.view(torch.uint8), values.view(-1).view(torch.uint8)])
 
 
-def _unpacked(message: torch.Tensor, blocks: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return message[4 * blocks :].view(torch.int8), message[: 4 * blocks].clone().view(torch.float32)
+def _unpacked(message: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return message[4 * rows :].view(torch.int8).view(rows, -1), message[: 4 * rows].clone().view(torch.float32)
 
 
-def _gathered(state: Int8State, corrected: torch.Tensor, wire: Wire) -> Reduced:
-    length = corrected.numel()
-    values, scales = quantise(corrected, state.block, state.generator(corrected.device))
-    rows = wire.all_gather(_packed(values, scales))
-    mean = torch.zeros_like(values, dtype=torch.float32)
+def _gathered(state: Int8State, rows: torch.Tensor, wire: Wire) -> Reduced:
+    values, scales = quantise(rows, state.generator(rows.device))
+    mean = torch.zeros_like(rows)
     finite = True
-    for row in rows:
-        their_values, their_scales = _unpacked(row, scales.numel())
+    for message in wire.all_gather(_packed(values, scales)):
+        their_values, their_scales = _unpacked(message, scales.numel())
         finite = finite and is_finite(their_scales)
         mean += dequantise(their_values, their_scales)
-    return Reduced((mean / state.ranks)[:length], dequantise(values, scales)[:length], finite)
+    return Reduced(mean.div_(state.ranks), dequantise(values, scales), finite)
 
 
-def _two_shot(state: Int8State, corrected: torch.Tensor, wire: Wire) -> Reduced:
-    length, ranks, block = corrected.numel(), state.ranks, state.block
-    padded = torch.nn.functional.pad(corrected, (0, -length % (ranks * block)))
-    generator = state.generator(corrected.device)
-    values, scales = quantise(padded, block, generator)
-    share_blocks = scales.numel() // ranks
-    messages = [_packed(v, s) for v, s in zip(values.chunk(ranks), scales.chunk(ranks), strict=True)]
-    share = torch.zeros(share_blocks * block, dtype=torch.float32, device=corrected.device)
-    for row in wire.all_to_all(torch.stack(messages)):
-        share += dequantise(*_unpacked(row, share_blocks))
-    share /= ranks
-    again, again_scales = quantise(share, block, generator)
-    rows = wire.all_gather(_packed(again, again_scales))
-    parts = [_unpacked(row, share_blocks) for row in rows]
-    contributed = dequantise(values, scales)
-    mine = contributed.view(ranks, -1)[wire.rank]
-    mine -= ranks * (share - dequantise(again, again_scales))
-    mean = torch.cat([dequantise(v, s) for v, s in parts])
-    return Reduced(mean[:length], contributed[:length], all(is_finite(s) for _, s in parts))
+def _two_shot(state: Int8State, rows: torch.Tensor, owners: torch.Tensor, wire: Wire) -> Reduced:
+    """`owners` says which rank adds up which rows; a number past the last stands for a row of zeros."""
+    ranks, generator = state.ranks, state.generator(rows.device)
+    owners = owners.to(rows.device)
+    width = owners.shape[1]
+    values, scales = quantise(torch.cat([rows, rows.new_zeros(1, rows.shape[1])]), generator)
+    messages = torch.stack([_packed(values[share], scales[share]) for share in owners])
+    total = torch.zeros(width, rows.shape[1], dtype=torch.float32, device=rows.device)
+    for message in wire.all_to_all(messages):
+        total += dequantise(*_unpacked(message, width))
+    total /= ranks
+    again, again_scales = quantise(total, generator)
+    mean, contributed = rows.new_empty(rows.shape[0] + 1, rows.shape[1]), dequantise(values, scales)
+    finite = True
+    for share, message in zip(owners, wire.all_gather(_packed(again, again_scales)), strict=True):
+        their_values, their_scales = _unpacked(message, width)
+        finite = finite and is_finite(their_scales)
+        mean[share] = dequantise(their_values, their_scales)
+    contributed[owners[wire.rank]] -= ranks * (total - dequantise(again, again_scales))
+    return Reduced(mean[:-1], contributed[:-1], finite)

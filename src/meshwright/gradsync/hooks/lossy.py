@@ -51,7 +51,7 @@ def reduced_with_feedback(state: CommHookState, raw: Any, codec: Codec) -> torch
 def plain(state: CommHookState, bucket: Bucket) -> torch.Tensor:
     """All-reduce of the bucket as it is."""
     if state.ranks > 1:
-        bucket.buffer.div_(state.ranks)
+        bucket.buffer.mul_(1.0 / state.ranks)
         state.wire().all_reduce(bucket.buffer)
     return bucket.buffer
 

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from meshwright.formulas.compression import block_quantised_bytes, gathered_wire_bytes
 from meshwright.gradsync.error_feedback import ByName
+from meshwright.gradsync.hooks.blocks import layout_of
 from meshwright.gradsync.hooks.lossy import Reduced, is_finite, plain, reduced_with_feedback
 from meshwright.gradsync.state import Bucket, CommHookState
 from meshwright.gradsync.wire import Wire
@@ -50,24 +51,24 @@ def onebit_hook(state: OneBitState, bucket: dist.GradBucket) -> torch.futures.Fu
         return _dense_and_watch(state, bucket)
 
     def codec(corrected: torch.Tensor, bucket: Bucket, wire: Wire) -> Reduced:
-        live = None
+        layout = layout_of(bucket.lengths, state.block)
+        rows = layout.pack(corrected)
+        live = torch.ones_like(corrected, dtype=torch.bool)
         if state.start_iter:
             live = state.live.of(bucket.names, bucket.lengths, corrected.device)
-        length = corrected.numel()
-        sent = gathered_wire_bytes(float(block_quantised_bytes(length, 1, state.block)), state.ranks)
+        alive = layout.pack(live)
+        sent = gathered_wire_bytes(float(block_quantised_bytes(rows.numel(), 1, state.block)), state.ranks)
         state.warn_if_costly("onebit_hook", float(sent), bucket)
-        signs, scales = sign_blocks(corrected, state.block, live)
-        mean = torch.zeros_like(corrected)
+        signs, scales = sign_rows(rows, alive)
+        mean = torch.zeros_like(rows)
         finite = True
-        for row in wire.all_gather(torch.cat([scales.view(torch.uint8), signs])):
-            theirs = row[: 4 * scales.numel()].clone().view(torch.float32)
+        for message in wire.all_gather(torch.cat([scales.view(torch.uint8), signs])):
+            theirs = message[: 4 * scales.numel()].clone().view(torch.float32)
             finite = finite and is_finite(theirs)
-            mean += from_signs(row[4 * scales.numel() :], theirs, length, state.block)
-        contributed = from_signs(signs, scales, length, state.block)
-        if live is not None:
-            mean.masked_fill_(~live, 0.0)
-            contributed.masked_fill_(~live, 0.0)
-        return Reduced(mean / state.ranks, contributed, finite)
+            mean += from_signs(message[4 * scales.numel() :], theirs)
+        mean.div_(state.ranks).masked_fill_(~alive, 0.0)
+        contributed = from_signs(signs, scales).masked_fill_(~alive, 0.0)
+        return Reduced(layout.unpack(mean), layout.unpack(contributed), finite)
 
     return reduced_with_feedback(state, bucket, codec)
 
@@ -83,22 +84,16 @@ def _dense_and_watch(state: OneBitState, raw: Any) -> torch.futures.Future[torch
     return state.launch(bucket, body)
 
 
-def sign_blocks(flat: torch.Tensor, block: int, live: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Signs packed eight to a byte, and the mean magnitude of each block over the places that live."""
-    padding = -flat.numel() % block
-    blocks = torch.nn.functional.pad(flat, (0, padding)).view(-1, block)
-    if live is None:
-        live = torch.ones_like(flat, dtype=torch.bool)
-    counted = torch.nn.functional.pad(live, (0, padding)).view(-1, block)
-    scales = (blocks.abs() * counted).sum(1) / counted.sum(1).clamp_(min=1)
-    bits = (blocks >= 0).view(-1, 8).to(torch.uint8)
-    weights = torch.tensor(WEIGHTS, dtype=torch.uint8, device=flat.device)
+def sign_rows(rows: torch.Tensor, live: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Signs packed eight to a byte, and the mean magnitude of each row over the places that live."""
+    scales = (rows.abs() * live).sum(1) / live.sum(1).clamp_(min=1)
+    bits = (rows >= 0).view(-1, 8).to(torch.uint8)
+    weights = torch.tensor(WEIGHTS, dtype=torch.uint8, device=rows.device)
     return (bits * weights).sum(1, dtype=torch.uint8), scales
 
 
-def from_signs(signs: torch.Tensor, scales: torch.Tensor, length: int, block: int) -> torch.Tensor:
-    """float32 of packed signs and scales."""
+def from_signs(signs: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """float32 rows of packed signs and scales."""
     weights = torch.tensor(WEIGHTS, dtype=torch.uint8, device=signs.device)
-    bits = (signs[:, None] & weights) != 0
-    values = torch.where(bits.view(scales.numel(), block), scales[:, None], -scales[:, None])
-    return values.view(-1)[:length]
+    bits = ((signs[:, None] & weights) != 0).view(scales.numel(), -1)
+    return torch.where(bits, scales[:, None], -scales[:, None])

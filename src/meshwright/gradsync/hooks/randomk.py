@@ -12,7 +12,7 @@ from meshwright.gradsync.wire import Wire
 
 
 class RandomKState(CommHookState):
-    """`ratio`: the part of each bucket that is sent."""
+    """`ratio`: the part of each parameter that is sent."""
 
     def __init__(self, process_group: dist.ProcessGroup | None = None, *, ratio: float = 0.01, **options: object) -> None:
         super().__init__(process_group, **options)  # type: ignore[arg-type]
@@ -24,9 +24,10 @@ def randomk_hook(state: RandomKState, bucket: dist.GradBucket) -> torch.futures.
     step = state.step
 
     def codec(corrected: torch.Tensor, bucket: Bucket, wire: Wire) -> Reduced:
-        places = drawn(corrected.numel(), kept_values(corrected.numel(), state.ratio), seed_of(state.seed, step, bucket))
-        places = places.to(corrected.device)
+        places = drawn_places(bucket, state, step).to(corrected.device)
         sent = corrected[places].to(bucket.buffer.dtype)
+        if not is_finite(corrected.sum()):  # else an infinity that is not drawn would be kept, and seen by nobody
+            sent.fill_(float("nan"))
         contributed = torch.zeros_like(corrected)
         contributed[places] = sent.to(corrected.dtype)
         total = sent.div(state.ranks)
@@ -38,9 +39,14 @@ def randomk_hook(state: RandomKState, bucket: dist.GradBucket) -> torch.futures.
     return reduced_with_feedback(state, bucket, codec)
 
 
-def seed_of(seed: int, step: int, bucket: Bucket) -> int:
-    """A seed that all ranks share and that differs by step and bucket."""
-    return zlib.crc32(f"{seed} {step} {' '.join(bucket.names)}".encode())
+def drawn_places(bucket: Bucket, state: RandomKState, step: int) -> torch.Tensor:
+    """Places in the flat bucket, drawn for each parameter by seed, step and name: alike on all ranks."""
+    found, first = [], 0
+    for name, length in zip(bucket.names, bucket.lengths, strict=True):
+        seed = zlib.crc32(f"{state.seed} {step} {name}".encode())
+        found.append(drawn(length, kept_values(length, state.ratio), seed) + first)
+        first += length
+    return torch.cat(found)
 
 
 def drawn(elements: int, kept: int, seed: int) -> torch.Tensor:

@@ -1,5 +1,7 @@
 """Top-k: each rank sends its k largest values with their places; what is not sent waits in the error feedback."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 
@@ -10,7 +12,7 @@ from meshwright.gradsync.wire import Wire
 
 
 class TopKState(CommHookState):
-    """`ratio`: the part of each bucket that is sent, at least one value."""
+    """`ratio`: the part of each parameter that is sent, at least one value."""
 
     def __init__(self, process_group: dist.ProcessGroup | None = None, *, ratio: float = 0.01, **options: object) -> None:
         super().__init__(process_group, **options)  # type: ignore[arg-type]
@@ -21,11 +23,10 @@ def topk_hook(state: TopKState, bucket: dist.GradBucket) -> torch.futures.Future
     """Mean of the ranks' largest values."""
 
     def codec(corrected: torch.Tensor, bucket: Bucket, wire: Wire) -> Reduced:
-        kept = kept_values(corrected.numel(), state.ratio)
+        places = largest_places(corrected, bucket.lengths, state.ratio)
         size = bucket.buffer.element_size()
-        state.warn_if_costly("topk_hook", gathered_pairs_wire_bytes(kept, state.ranks, size), bucket)
-        places, values = largest(corrected, kept)
-        values = values.to(bucket.buffer.dtype)
+        state.warn_if_costly("topk_hook", gathered_pairs_wire_bytes(places.numel(), state.ranks, size), bucket)
+        values = corrected[places].to(bucket.buffer.dtype)
         gathered = gather_pairs(values, places, wire)
         mean = torch.zeros_like(corrected)
         for their_values, their_places in gathered:  # a place occurs once per rank: no race, the same order everywhere
@@ -43,10 +44,14 @@ def kept_values(elements: int, ratio: float) -> int:
     return min(elements, max(1, round(elements * ratio)))
 
 
-def largest(flat: torch.Tensor, kept: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Places and values of the `kept` largest magnitudes."""
-    places = flat.abs().topk(kept, sorted=False).indices
-    return places, flat[places]
+def largest_places(flat: torch.Tensor, lengths: Sequence[int], ratio: float) -> torch.Tensor:
+    """Places of the largest magnitudes of each parameter in a flat bucket."""
+    magnitudes = flat.abs()
+    found, first = [], 0
+    for part, length in zip(magnitudes.split(list(lengths)), lengths, strict=True):
+        found.append(part.topk(kept_values(length, ratio), sorted=False).indices.add_(first))
+        first += length
+    return torch.cat(found)
 
 
 def gather_pairs(values: torch.Tensor, places: torch.Tensor, wire: Wire) -> list[tuple[torch.Tensor, torch.Tensor]]:
