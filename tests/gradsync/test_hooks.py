@@ -87,7 +87,7 @@ def against_one_process(algorithm: str) -> float:
     gradsync.register_comm_hook(many, gradsync.CommHookState(algorithm=algorithm, local=1), gradsync.allreduce_hook)
     many(batch(dist.get_rank(), 0, double)).square().mean().backward()
     one(torch.cat([batch(r, 0, double) for r in range(ranks)])).square().mean().backward()
-    return max(float(((a.grad - b.grad).norm() / b.grad.norm())) for a, b in
+    return max(float((a.grad - b.grad).norm() / b.grad.norm()) for a, b in
                zip(many.parameters(), one.parameters(), strict=True))  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def low_rank_pays(rows: Count, columns: Count, rank: Count, least_ratio: Count =
     >>> low_rank_pays(64, 64, 4), low_rank_pays(8, 8, 4)
     (True, False)
     """
-    return (rows + columns) * rank * least_ratio < rows * columns
+    return bool((rows + columns) * rank * least_ratio < rows * columns)
 
 
 @formula("compress.wire.powersgd", source=POWERSGD, equation="x = 2 (p-1)/p (n+m) r b")

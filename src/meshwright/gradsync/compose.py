@@ -11,7 +11,7 @@ from meshwright.gradsync.hooks import Hook
 def compose(outer: torch.dtype, inner: Hook) -> Hook:
     """A hook that hands `inner` the bucket in the precision `outer`, and widens what comes back.
 
-    What `inner` puts on the wire has that precision; error feedback stays in float32. Works around torch's own hooks too.
+    What `inner` puts on the wire has that precision; error feedback stays in float32. `inner` may be torch's own hook.
     """
 
     def hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

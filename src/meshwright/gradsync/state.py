@@ -182,7 +182,8 @@ class CommHookState:
         """Take over this rank's saved state, or those of all ranks for another world size.
 
         `reshard`: "average" gives every rank the mean of the saved errors, so that what the averaged gradient still
-        lacks, the sum of the errors over the number of ranks, stays the same; "zero" forgets them. `strict`: a parameter without a saved error is an error.
+        lacks, the sum of the errors over the number of ranks, stays the same; "zero" forgets them. `strict`: a
+        parameter without a saved error is an error.
         """
         states = [state] if isinstance(state, Mapping) else list(state)
         own = self._own(states)

@@ -15,9 +15,7 @@ from meshwright.gradsync.peers import Peers
 from meshwright.messages import N_, Text
 
 
-def all_reduce(
-    peers: Peers, flat: torch.Tensor, combine: Any, *, inner: Any = ring, outer: Any = ring
-) -> None:
+def all_reduce(peers: Peers, flat: torch.Tensor, combine: Any, *, inner: Any = ring, outer: Any = ring) -> None:
     """Every rank's `flat` becomes the sum; `peers.local` neighbouring ranks share a node."""
     if peers.local < 1 or peers.size % peers.local:
         raise InputError(

@@ -42,9 +42,7 @@ def dense(state: CommHookState, flat: torch.Tensor) -> torch.futures.Future[torc
     return start(group, flat.device, body).get_future()
 
 
-def hierarchical_allreduce_hook(
-    state: CommHookState, bucket: dist.GradBucket
-) -> torch.futures.Future[torch.Tensor]:
+def hierarchical_allreduce_hook(state: CommHookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """All-reduce in the node, across nodes per rail, and back: each network card carries 1/local of the gradient."""
     state.algorithm = "hierarchical"
     return allreduce_hook(state, bucket)

@@ -6,15 +6,13 @@ import torch.distributed as dist
 from meshwright.gradsync.hooks.allreduce import dense
 from meshwright.gradsync.state import CommHookState
 
-Future = torch.futures.Future[torch.Tensor]
 
-
-def fp16_compress_hook(state: CommHookState, bucket: dist.GradBucket) -> Future:
+def fp16_compress_hook(state: CommHookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Mean in float16; divided before the sum, because 4 ranks of 6e4 are more than it holds."""
     return _narrow(torch.float16, state, bucket)
 
 
-def bf16_compress_hook(state: CommHookState, bucket: dist.GradBucket) -> Future:
+def bf16_compress_hook(state: CommHookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Mean in bfloat16: the range of float32 with 8 bits of precision."""
     return _narrow(torch.bfloat16, state, bucket)
 
@@ -22,11 +20,11 @@ def bf16_compress_hook(state: CommHookState, bucket: dist.GradBucket) -> Future:
 bf16_compress_hook.__name__ = "bf16_hook"  # DDP refuses a hook of torch's name without NCCL; gloo adds bfloat16 well
 
 
-def _narrow(dtype: torch.dtype, state: CommHookState, bucket: dist.GradBucket) -> Future:
+def _narrow(dtype: torch.dtype, state: CommHookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     buffer = bucket.buffer()
     is_last = bucket.is_last()
 
-    def widen(future: Future) -> torch.Tensor:
+    def widen(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
         buffer.copy_(future.value())
         state.count.bucket(buffer.numel(), buffer.element_size(), state.ranks)
         state.step += is_last

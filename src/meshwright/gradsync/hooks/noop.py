@@ -11,5 +11,6 @@ def noop_hook(state: CommHookState | None, bucket: dist.GradBucket) -> torch.fut
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(bucket.buffer())
     if state is not None:
+        state.count.bucket(bucket.buffer().numel(), bucket.buffer().element_size(), state.ranks)
         state.step += bucket.is_last()
     return future

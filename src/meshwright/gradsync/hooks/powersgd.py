@@ -116,7 +116,9 @@ def _first_message(
     if rest:
         torch.cat([gradient.reshape(-1) for gradient, _ in rest], out=message[:small])
         message[:small].div_(state.ranks)
-    lefts = [p.view(-1, m.rank) for m, p in zip(matrices, message[small:].split(sizes), strict=True)] if matrices else []
+    lefts = (
+        [p.view(-1, m.rank) for m, p in zip(matrices, message[small:].split(sizes), strict=True)] if matrices else []
+    )
     for matrix, left in zip(matrices, lefts, strict=True):
         torch.matmul(matrix.gradient, _right(state, matrix, step), out=left)
     _summed(message, bucket, wire)

@@ -14,7 +14,9 @@ from meshwright.gradsync.wire import Wire
 class RandomKState(CommHookState):
     """`ratio`: the part of each parameter that is sent."""
 
-    def __init__(self, process_group: dist.ProcessGroup | None = None, *, ratio: float = 0.01, **options: object) -> None:
+    def __init__(
+        self, process_group: dist.ProcessGroup | None = None, *, ratio: float = 0.01, **options: object
+    ) -> None:
         super().__init__(process_group, **options)  # type: ignore[arg-type]
         self.ratio = ratio
 
