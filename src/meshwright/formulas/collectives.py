@@ -568,11 +568,12 @@ def all_reduce_costs(
     bandwidth_inner: float | None = None,
     in_switch_bandwidth: float | None = None,
     gap: float | None = None,
+    reduction: float = 0.0,
 ) -> dict[str, float]:
     """Ideal seconds of every all-reduce algorithm that can run on this group.
 
     `latency` and `bandwidth` are those of the slow link. With a `gap` between messages, every pair can talk at full
-    rate and the direct algorithm joins in. With `local` > 1 ranks per node and `bandwidth_inner`,
+    rate and the direct algorithm joins in. `reduction`: seconds to add a byte (Thakur's gamma), 0 where it overlaps. With `local` > 1 ranks per node and `bandwidth_inner`,
     the hierarchical and the two-dimensional algorithm (nodes by local ranks) join in.
     """
     costs = {
@@ -594,6 +595,10 @@ def all_reduce_costs(
         costs["torus_2d"] = torus_2d_all_reduce(payload, columns, ranks // columns, latency, bandwidth, bandwidth)
     if gap is not None:
         costs["direct"] = direct_all_reduce(payload, ranks, latency, bandwidth, gap)
+    share, steps = (ranks - 1) / ranks, math.ceil(math.log2(max(ranks, 1)))
+    added = {"recursive_doubling": float(steps), "binary_tree": 2.0, "double_tree": 2.0}  # payloads a rank adds
+    for name in costs:
+        costs[name] += payload * reduction * added.get(name, share)
     if in_switch_bandwidth:
         costs["in_switch"] = in_switch_all_reduce(payload, latency, in_switch_bandwidth)
     return costs
