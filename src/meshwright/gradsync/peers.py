@@ -21,7 +21,7 @@ from meshwright.gradsync.scratch import Scratch
 from meshwright.messages import N_, Text
 
 TAG = 0x4D57  # apart from the tag 0 that isend and irecv use unless told otherwise
-SEGMENT = 1 << 20  # bytes of a piece that is combined while the next one arrives
+SEGMENT = 8 << 20  # bytes of a piece that is combined while the next one arrives; a message costs as much as 200 KB
 
 Message = tuple[torch.Tensor, int]  # what, and to (or from) whom
 

@@ -10,7 +10,7 @@ from meshwright.gradsync.allreduce.tree import heap_place, passes
 from meshwright.gradsync.peers import SEGMENT, Peers
 
 
-def all_reduce(peers: Peers, flat: torch.Tensor, combine: Any, *, segment: int = SEGMENT // 2) -> None:
+def all_reduce(peers: Peers, flat: torch.Tensor, combine: Any, *, segment: int = SEGMENT // 8) -> None:
     """Every rank's `flat` becomes the sum."""
     for _ in passes(peers, heap_place(peers.rank, peers.size), flat, combine, segment):
         pass

@@ -14,7 +14,7 @@ from meshwright.gradsync.allreduce.tree import Place, inorder_place, passes
 from meshwright.gradsync.peers import SEGMENT, Peers
 
 
-def all_reduce(peers: Peers, flat: torch.Tensor, combine: Any, *, segment: int = SEGMENT // 2) -> None:
+def all_reduce(peers: Peers, flat: torch.Tensor, combine: Any, *, segment: int = SEGMENT // 8) -> None:
     """Every rank's `flat` becomes the sum."""
     half = flat.numel() // 2
     first, second = places(peers.rank, peers.size)
