@@ -2,9 +2,9 @@
 
     python benchmarks/allreduce.py [--ranks 2,4,8] [--most 67108864] [--rounds 7]
 
-Prints, per world and size, the best of ours over `dist.all_reduce` (bars: 0.9 from 4 MiB on, 0.8 below) and `auto` over the
-best of ours (bar: 1.1), then bf16 and PowerSGD over torch's (bar: 1.1). Needs the extra `torch`. Times are medians of
-interleaved blocks, the slowest rank's; on a machine that does other work run it under `chrt -r 5`.
+Prints, per world and size, `dist.all_reduce` over the best of ours (bars: 0.9 from 4 MiB on, 0.8 below) and `auto` over
+the best of ours (bar: 1.1), then bf16 and PowerSGD over torch's (bar: 1.1). Needs the extra `torch`. Times are medians
+of interleaved blocks, the slowest rank's; on a machine that does other work run it under `chrt -r 5`.
 """
 
 from __future__ import annotations

@@ -573,8 +573,9 @@ def all_reduce_costs(
     """Ideal seconds of every all-reduce algorithm that can run on this group.
 
     `latency` and `bandwidth` are those of the slow link. With a `gap` between messages, every pair can talk at full
-    rate and the direct algorithm joins in. `reduction`: seconds to add a byte (Thakur's gamma), 0 where it overlaps. With `local` > 1 ranks per node and `bandwidth_inner`,
-    the hierarchical and the two-dimensional algorithm (nodes by local ranks) join in.
+    rate and the direct algorithm joins in. With `local` > 1 ranks per node and `bandwidth_inner`, the hierarchical
+    and the two-dimensional algorithm (nodes by local ranks) join in. `reduction`: seconds to add a byte (Thakur's
+    gamma), 0 where adding overlaps with the messages.
     """
     costs = {
         "ring": ring_all_reduce(payload, ranks, latency, bandwidth),

@@ -21,7 +21,7 @@ import torch.multiprocessing as multiprocessing
 from torch import nn
 
 from meshwright.formulas.collectives import bus_bandwidth, bus_factor
-from meshwright.gradsync.allreduce import ALGORITHMS, all_reduce, auto
+from meshwright.gradsync.allreduce import ALGORITHMS, CHOICES, all_reduce, auto
 from meshwright.gradsync.compose import compose
 from meshwright.gradsync.hooks import HOOKS
 from meshwright.gradsync.peers import Peers
@@ -29,6 +29,8 @@ from meshwright.gradsync.registration import PlainBucket
 
 BLOCK_SECONDS = 0.1
 MOST_CALLS = 40
+TORCH_HOOKS = ("torch:allreduce", "torch:fp16", "torch:bf16", "torch:powersgd")
+HOOK_CHOICES = (*(n for n in HOOKS if n != "hierarchical"), "bf16+powersgd", *TORCH_HOOKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,40 @@ class Timing:
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Timings between `ranks` processes over a backend."""
+
+    ranks: int
+    backend: str
+    timings: tuple[Timing, ...]
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """One object per timing."""
+        return [timing.as_dict() for timing in self.timings]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """For JSON: bytes, seconds, bytes per second."""
+        return {"ranks": self.ranks, "backend": self.backend, "timings": self.lines}
+
+
+def bench_all_reduce(
+    ranks: int, payloads: Sequence[int], names: Sequence[str], *, rounds: int, local: int | None, calibrated: bool
+) -> Bench | None:
+    """Time all-reduces in `ranks` processes here; None on the other ranks of a launcher."""
+    chosen = list(names or CHOICES)
+    found = in_processes(ranks, all_reduce_timings, list(payloads), chosen, rounds, local, calibrated)
+    return None if found is None else Bench(found[0].ranks, "gloo", tuple(found))
+
+
+def bench_hooks(ranks: int, payload: int, names: Sequence[str], *, rounds: int) -> Bench | None:
+    """Time hooks in `ranks` processes here; None on the other ranks of a launcher."""
+    found = in_processes(ranks, hook_timings, payload, list(names or HOOK_CHOICES), rounds)
+    return None if found is None else Bench(found[0].ranks, "gloo", tuple(found))
 
 
 def all_reduce_timings(

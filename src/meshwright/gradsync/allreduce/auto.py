@@ -116,7 +116,9 @@ def calibrate(
     for size in sizes:
         flat = torch.zeros(size // 4, device=device)
         for name in names * 3:  # interleaved: a disturbance hits all alike
-            times[name][size].append(_block(peers, lambda n=name, f=flat: ALGORITHMS[n](peers, f, _add), device, seconds / 3))
+            times[name][size].append(
+                _block(peers, lambda n=name, f=flat: ALGORITHMS[n](peers, f, _add), device, seconds / 3)
+            )
     flat_times = torch.tensor([min(times[n][s]) for n in names for s in sizes], dtype=torch.float64, device=device)
     recursive_doubling.all_reduce(peers, flat_times, _larger)
     slowest = iter(flat_times.tolist())
