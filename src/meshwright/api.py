@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from meshwright.spec.cluster import Cluster
     from meshwright.spec.estimate import Estimate, Refusal
     from meshwright.spec.finding import Finding
+    from meshwright.spec.hook_advice import HookAdvice
     from meshwright.spec.model import ModelSpec
     from meshwright.spec.resilience import (
         CheckpointFolder,
@@ -486,6 +487,13 @@ def estimate(problem: Problem, strategy: Strategy) -> Estimate | Refusal:
     from meshwright.engine.evaluate import evaluate
 
     return evaluate(problem, strategy)
+
+
+def recommend_hook(problem: Problem, *, micro_batch: int | str | None = None) -> HookAdvice:
+    """Whether gradients hide behind the backward pass of a DDP run, and which hook closes the gap if not."""
+    from meshwright.engine.hook_advice import advise
+
+    return advise(problem, None if micro_batch is None else whole(micro_batch, "micro_batch", where="--mbs"))
 
 
 def plan(

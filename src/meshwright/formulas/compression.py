@@ -35,7 +35,7 @@ def gathered_pairs_wire_bytes(kept: Count, ranks: Count, value: Bytes = 4.0, ind
 
 
 @formula("compress.wire.block_quantised", source=BLOCKWISE, equation="n bits/8 + ceil(n/block) scale")
-def block_quantised_bytes(elements: Count, bits: Count, block: Count, scale: Bytes = 4.0) -> Bytes:
+def block_quantised_bytes(elements: Count, bits: Count, block: Count, scale: Bytes = 4.0, byte: Bytes = 1.0) -> Bytes:
     """Bytes of a tensor quantised in blocks, each with a scale of its own.
 
     Parameters
@@ -44,13 +44,14 @@ def block_quantised_bytes(elements: Count, bits: Count, block: Count, scale: Byt
     bits : per element
     block : elements that share a scale
     scale : bytes of a scale
+    byte : one byte, for units
 
     Examples
     --------
     >>> block_quantised_bytes(1024, 8, 256)
     1040.0
     """
-    return elements * bits / 8.0 + ceil(elements / block) * scale
+    return elements * bits / 8.0 * byte + ceil(elements / block) * scale
 
 
 @formula("compress.wire.gathered", source=DGC, equation="x = (p-1) m")
@@ -87,9 +88,8 @@ def two_shot_wire_bytes(message: Bytes, ranks: Count) -> Bytes:
     return all_reduce_wire_bytes(message, ranks)
 
 
-@formula("compress.powersgd.pays", source=POWERSGD, equation="(n+m) r c < n m")
-def low_rank_pays(rows: Count, columns: Count, rank: Count, least_ratio: Count = 2.0) -> bool:
-    """Whether a matrix is worth its two factors.
+def low_rank_pays(rows: int, columns: int, rank: int, least_ratio: float = 2.0) -> bool:
+    """Whether a matrix is worth its two factors: (n+m) r c < n m.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def low_rank_pays(rows: Count, columns: Count, rank: Count, least_ratio: Count =
     >>> low_rank_pays(64, 64, 4), low_rank_pays(8, 8, 4)
     (True, False)
     """
-    return bool((rows + columns) * rank * least_ratio < rows * columns)
+    return (rows + columns) * rank * least_ratio < rows * columns
 
 
 @formula("compress.wire.powersgd", source=POWERSGD, equation="x = 2 (p-1)/p (n+m) r b")
