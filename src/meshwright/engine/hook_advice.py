@@ -56,7 +56,7 @@ def advise(problem: Problem, micro_batch: int | None = None) -> HookAdvice:
     ranks = problem.cluster.devices
     per_rank = max(1, problem.job.global_batch // ranks)
     batch = min(micro_batch or 1, per_rank)
-    assumed = ASSUMED
+    assumed: tuple[Text, ...] = ASSUMED
     if micro_batch is None:
         assumed = (Text(N_("micro-batches of 1 sequence, because no size was given")), *ASSUMED)
     strategy = Strategy(framework="fsdp", data=ranks, sharding="none", micro_batch=batch)
@@ -70,7 +70,7 @@ def advise(problem: Problem, micro_batch: int | None = None) -> HookAdvice:
     bucket = _best_bucket(net, group, elements, backward)
     count = max(1, math.ceil(elements * GRADIENT / bucket))
     bandwidth = problem.cluster.accelerator.memory_bandwidth
-    options = []
+    options: list[HookOption] = []
     for hook, traffic in _hooks(net, group, problem, known).items():
         sent = traffic(elements / count)
         moved = elements * GRADIENT * known.get(f"{hook}_passes", 0.0) / bandwidth

@@ -129,7 +129,7 @@ def _hooking(name: str, gradient: torch.Tensor, parameters: list[Any]) -> tuple[
         return _torch_hook(name.removeprefix("torch:"), gradient, parameters)
     outer, _, inner = name.rpartition("+")
     hook, state_type = HOOKS[inner]
-    options = {"start_iter": 0} if inner == "powersgd" else {}
+    options: dict[str, Any] = {"start_iter": 0} if inner == "powersgd" else {}
     state = state_type(parameters=list(zip(("weight", "bias"), parameters, strict=True)), **options)
     if outer:
         hook = compose({"bf16": torch.bfloat16, "fp16": torch.float16}[outer], hook)

@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -116,9 +117,8 @@ def calibrate(
     for size in sizes:
         flat = torch.zeros(size // 4, device=device)
         for name in names * 3:  # interleaved: a disturbance hits all alike
-            times[name][size].append(
-                _block(peers, lambda n=name, f=flat: ALGORITHMS[n](peers, f, _add), device, seconds / 3)
-            )
+            action = partial(ALGORITHMS[name], peers, flat, _add)
+            times[name][size].append(_block(peers, action, device, seconds / 3))
     flat_times = torch.tensor([min(times[n][s]) for n in names for s in sizes], dtype=torch.float64, device=device)
     recursive_doubling.all_reduce(peers, flat_times, _larger)
     slowest = iter(flat_times.tolist())

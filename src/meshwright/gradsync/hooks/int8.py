@@ -84,11 +84,13 @@ def dequantise(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     return values.float().mul_(scales[:, None])
 
 
-def _packed(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+def packed(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """One message of bytes: the scales, then the values."""
     return torch.cat([scales.view(torch.uint8), values.view(-1).view(torch.uint8)])
 
 
-def _unpacked(message: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+def unpacked(message: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values and scales of a message of so many rows."""
     return message[4 * rows :].view(torch.int8).view(rows, -1), message[: 4 * rows].clone().view(torch.float32)
 
 
@@ -96,8 +98,8 @@ def _gathered(state: Int8State, rows: torch.Tensor, wire: Wire) -> Reduced:
     values, scales = quantise(rows, state.generator(rows.device))
     mean = torch.zeros_like(rows)
     finite = True
-    for message in wire.all_gather(_packed(values, scales)):
-        their_values, their_scales = _unpacked(message, scales.numel())
+    for message in wire.all_gather(packed(values, scales)):
+        their_values, their_scales = unpacked(message, scales.numel())
         finite = finite and is_finite(their_scales)
         mean += dequantise(their_values, their_scales)
     return Reduced(mean.div_(state.ranks), dequantise(values, scales), finite)
@@ -109,16 +111,16 @@ def _two_shot(state: Int8State, rows: torch.Tensor, owners: torch.Tensor, wire: 
     owners = owners.to(rows.device)
     width = owners.shape[1]
     values, scales = quantise(torch.cat([rows, rows.new_zeros(1, rows.shape[1])]), generator)
-    messages = torch.stack([_packed(values[share], scales[share]) for share in owners])
+    messages = torch.stack([packed(values[share], scales[share]) for share in owners])
     total = torch.zeros(width, rows.shape[1], dtype=torch.float32, device=rows.device)
     for message in wire.all_to_all(messages):
-        total += dequantise(*_unpacked(message, width))
+        total += dequantise(*unpacked(message, width))
     total /= ranks
     again, again_scales = quantise(total, generator)
     mean, contributed = rows.new_empty(rows.shape[0] + 1, rows.shape[1]), dequantise(values, scales)
     finite = True
-    for share, message in zip(owners, wire.all_gather(_packed(again, again_scales)), strict=True):
-        their_values, their_scales = _unpacked(message, width)
+    for share, message in zip(owners, wire.all_gather(packed(again, again_scales)), strict=True):
+        their_values, their_scales = unpacked(message, width)
         finite = finite and is_finite(their_scales)
         mean[share] = dequantise(their_values, their_scales)
     contributed[owners[wire.rank]] -= ranks * (total - dequantise(again, again_scales))
