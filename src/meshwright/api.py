@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from meshwright.catalog.verbs import Added, Row, Shown
     from meshwright.engine.explain import Subject
     from meshwright.engine.search.space import Constraints
+    from meshwright.gradsync.measure import Bench
     from meshwright.resilience.objective import Share
     from meshwright.resilience.situation import Options
-    from meshwright.gradsync.measure import Bench
     from meshwright.spec.cluster import Cluster
     from meshwright.spec.estimate import Estimate, Refusal
     from meshwright.spec.finding import Finding
