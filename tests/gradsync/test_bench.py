@@ -63,9 +63,9 @@ def test_wrong_names_and_uneven_nodes_are_refused_before_anything_runs() -> None
 
 def test_the_example_trains_with_a_hook() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-               str(ROOT / "examples" / "ddp_gpt" / "train.py"), "--hook", "powersgd", "--narrow", "bf16", "--dense-steps", "2",
-               "--steps", "21", "--accumulate", "2", "--batch", "2"]  # fmt: skip
+    script = ROOT / "examples" / "ddp_gpt" / "train.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    command += "--hook powersgd --narrow bf16 --dense-steps 2 --steps 21 --accumulate 2 --batch 2".split()
     found = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
     assert found.returncode == 0, found.stderr
     losses = [float(line.split()[3]) for line in found.stdout.splitlines() if line.startswith("step")]
