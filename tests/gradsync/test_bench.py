@@ -65,7 +65,15 @@ def test_the_example_trains_with_a_hook() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     script = ROOT / "examples" / "ddp_gpt" / "train.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    command += "--hook powersgd --narrow bf16 --dense-steps 2 --steps 21 --accumulate 2 --batch 2".split()
+    flags = {
+        "--hook": "powersgd",
+        "--narrow": "bf16",
+        "--dense-steps": 2,
+        "--steps": 21,
+        "--accumulate": 2,
+        "--batch": 2,
+    }
+    command += [str(word) for pair in flags.items() for word in pair]
     found = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
     assert found.returncode == 0, found.stderr
     losses = [float(line.split()[3]) for line in found.stdout.splitlines() if line.startswith("step")]
