@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from meshwright.catalog.verbs import Added, Row, Shown
     from meshwright.engine.explain import Subject
     from meshwright.engine.search.space import Constraints
+    from meshwright.gradsync.measure import Bench
     from meshwright.resilience.objective import Share
     from meshwright.resilience.situation import Options
     from meshwright.spec.cluster import Cluster
     from meshwright.spec.estimate import Estimate, Refusal
     from meshwright.spec.finding import Finding
+    from meshwright.spec.hook_advice import HookAdvice
     from meshwright.spec.model import ModelSpec
     from meshwright.spec.resilience import (
         CheckpointFolder,
@@ -91,6 +93,9 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "top": (1, 1000),
     "bench_seconds": (1, 300),
     "processes": (1, 1024),
+    "ranks": (1, 64),
+    "rounds": (1, 1000),
+    "payload": (4, 2**31),
 }
 
 
@@ -484,6 +489,13 @@ def estimate(problem: Problem, strategy: Strategy) -> Estimate | Refusal:
     return evaluate(problem, strategy)
 
 
+def recommend_hook(problem: Problem, *, micro_batch: int | str | None = None) -> HookAdvice:
+    """Whether gradients hide behind the backward pass of a DDP run, and which hook closes the gap if not."""
+    from meshwright.engine.hook_advice import advise
+
+    return advise(problem, None if micro_batch is None else whole(micro_batch, "micro_batch", where="--mbs"))
+
+
 def plan(
     problem: Problem,
     *,
@@ -752,6 +764,63 @@ def resilience_check(folder: str | Path | bytes) -> CheckpointFolder:
     from meshwright.resilience.folder import check
 
     return check(folder)
+
+
+def bench_allreduce(
+    *,
+    ranks: int | str = 2,
+    sizes: Sequence[int | str] = ("1KiB", "1MiB", "16MiB"),
+    algorithms: Sequence[str] = (),
+    local: int | str | None = None,
+    rounds: int | str = 5,
+    calibrated: bool = False,
+) -> Bench | None:
+    """All-reduce algorithms timed between processes here; None on the other ranks of a launcher. Needs torch."""
+    from meshwright.gradsync.allreduce import CHOICES
+    from meshwright.gradsync.measure import bench_all_reduce
+
+    for name in algorithms:
+        if name not in CHOICES:
+            raise UnknownNameError("algorithm", name, CHOICES)
+    count = whole(ranks, "ranks", where="--ranks")
+    together = 2 if count % 2 == 0 and count > 2 else 1
+    if local is not None:
+        together = whole(local, "ranks", where="--local")
+        if count % together:
+            raise _uneven(count, together)
+    payloads = [int(bounded(size, "payload", where="--sizes", kind="bytes")) for size in sizes]
+    return bench_all_reduce(
+        count, payloads, tuple(algorithms), rounds=whole(rounds, "rounds", where="--rounds"), local=together,
+        calibrated=calibrated,
+    )  # fmt: skip
+
+
+def bench_hooks(
+    *, ranks: int | str = 2, size: int | str = "25MiB", hooks: Sequence[str] = (), rounds: int | str = 5
+) -> Bench | None:
+    """Communication hooks timed on a bucket between processes here; None on other ranks of a launcher. Needs torch."""
+    from meshwright.gradsync.hooks import HOOKS
+    from meshwright.gradsync.measure import TORCH_HOOKS
+    from meshwright.gradsync.measure import bench_hooks as run
+
+    known = (*HOOKS, *TORCH_HOOKS, *(f"{outer}+{inner}" for outer in ("bf16", "fp16") for inner in HOOKS))
+    for name in hooks:
+        if name not in known:
+            raise UnknownNameError("hook", name, known)
+    return run(
+        whole(ranks, "ranks", where="--ranks"),
+        int(bounded(size, "payload", where="--size", kind="bytes")),
+        tuple(hooks),
+        rounds=whole(rounds, "rounds", where="--rounds"),
+    )
+
+
+def _uneven(ranks: int, local: int) -> InputError:
+    return InputError(
+        Text(N_("{ranks} ranks do not divide into nodes of {local}"), ranks=ranks, local=local),
+        where="--local",
+        fix=Text(N_("the same number of ranks on every node, or another algorithm")),
+    )
 
 
 def catalog_list(kind: str | None = None, contains: str = "") -> list[Row]:

@@ -26,6 +26,9 @@ VERBS: dict[str, Verb] = {
     "scale": Verb("scale", N_("what more devices buy, and where communication takes over"), PLANNING),
     "compare": Verb("compare", N_("strategies or result files side by side"), PLANNING),
     "resilience": Verb("resilience", N_("checkpoints, failures, spares, and going on with fewer nodes"), PLANNING),
+    "recommend-hook": Verb(
+        "recommend_hook", N_("whether gradients hide behind the backward pass, and which hook helps"), PLANNING
+    ),
     "explain": Verb("explain", N_("a term of a result, a rule code or a concept"), KNOWLEDGE),
     "catalog": Verb("catalog", N_("models, accelerators, nodes and links, with sources"), KNOWLEDGE),
     "validate": Verb("validate", N_("predictions against measured runs, with the error by group"), KNOWLEDGE),

@@ -411,6 +411,37 @@ def in_switch_all_reduce(payload: Bytes, latency: Seconds, bandwidth: BytesPerSe
     return latency + payload / bandwidth
 
 
+@formula(
+    "comm.all_reduce.direct",
+    source="Culler et al. 1993, LogP: towards a realistic model of parallel computation (gap between messages)",
+    equation="t = 2 (a + (p-2) g) + 2(p-1)/p S/B",
+)
+def direct_all_reduce(
+    payload: Bytes, ranks: Count, latency: Seconds, bandwidth: BytesPerSecond, gap: Seconds
+) -> Seconds:
+    """Every rank collects its share from all others at once, then sends the sum to all: ring bytes in two rounds.
+
+    Parameters
+    ----------
+    payload : bytes of the tensor
+    ranks : members
+    latency : seconds of a message
+    bandwidth : bytes/s one rank sends while it receives as much
+    gap : seconds between two messages that one rank starts
+
+    Notes
+    -----
+    Assumes: every pair talks at full rate (a switch, one machine). Ignores: incast.
+
+    Examples
+    --------
+    >>> direct_all_reduce(8e9, 8, 0.0, 100e9, 0.0) == ring_all_reduce(8e9, 8, 0.0, 100e9)
+    True
+    """
+    rounds = 2.0 * (latency + maximum(ranks - 2, 0) * gap)
+    return where(ranks > 1, rounds, 0.0) + payload * (2.0 * (ranks - 1) / ranks) / bandwidth
+
+
 # --- all-gather, reduce-scatter, broadcast, point to point -----------------------------------------------------
 
 
@@ -536,11 +567,15 @@ def all_reduce_costs(
     latency_inner: float | None = None,
     bandwidth_inner: float | None = None,
     in_switch_bandwidth: float | None = None,
+    gap: float | None = None,
+    reduction: float = 0.0,
 ) -> dict[str, float]:
     """Ideal seconds of every all-reduce algorithm that can run on this group.
 
-    `latency` and `bandwidth` are those of the slow link. With `local` > 1 ranks per node and `bandwidth_inner`,
-    the hierarchical and the two-dimensional algorithm (nodes by local ranks) join in.
+    `latency` and `bandwidth` are those of the slow link. With a `gap` between messages, every pair can talk at full
+    rate and the direct algorithm joins in. With `local` > 1 ranks per node and `bandwidth_inner`, the hierarchical
+    and the two-dimensional algorithm (nodes by local ranks) join in. `reduction`: seconds to add a byte (Thakur's
+    gamma), 0 where adding overlaps with the messages.
     """
     costs = {
         "ring": ring_all_reduce(payload, ranks, latency, bandwidth),
@@ -556,8 +591,15 @@ def all_reduce_costs(
         costs["hierarchical"] = hierarchical_all_reduce(
             payload, local, ranks // local, inner, bandwidth_inner, latency, bandwidth
         )
-    for columns in _near_square(ranks):
+    columns = near_square_columns(ranks)
+    if columns > 1:
         costs["torus_2d"] = torus_2d_all_reduce(payload, columns, ranks // columns, latency, bandwidth, bandwidth)
+    if gap is not None:
+        costs["direct"] = direct_all_reduce(payload, ranks, latency, bandwidth, gap)
+    share, steps = (ranks - 1) / ranks, math.ceil(math.log2(max(ranks, 1)))
+    added = {"recursive_doubling": float(steps), "binary_tree": 2.0, "double_tree": 2.0}  # payloads a rank adds
+    for name in costs:
+        costs[name] += payload * reduction * added.get(name, share)
     if in_switch_bandwidth:
         costs["in_switch"] = in_switch_all_reduce(payload, latency, in_switch_bandwidth)
     return costs
@@ -585,11 +627,13 @@ def _best_tree_chunk(payload: float, ranks: int, latency: float, bandwidth: floa
     return min(payload, max(chunk, 1.0)) or 1.0
 
 
-def _near_square(ranks: int) -> tuple[int, ...]:
-    for columns in range(math.isqrt(ranks), 1, -1):
-        if ranks % columns == 0:
-            return (columns,)
-    return ()
+def near_square_columns(ranks: int) -> int:
+    """Columns of the most nearly square grid of all `ranks`: the largest divisor up to the root, 1 for a prime.
+
+    >>> near_square_columns(12), near_square_columns(7)
+    (3, 1)
+    """
+    return next(columns for columns in range(math.isqrt(ranks), 0, -1) if ranks % columns == 0)
 
 
 def _log2_floor(ranks: Any) -> Any:

@@ -11,6 +11,14 @@ KINDS: dict[str, Kind] = {
         "meshwright.cli.commands.bench.device",
         N_("kernels, copies, collectives and one training step of the accelerator here"),
     ),
+    "allreduce": Kind(
+        "meshwright.cli.commands.bench.allreduce",
+        N_("all-reduce algorithms against the backend's own and the cost model"),
+    ),
+    "hooks": Kind(
+        "meshwright.cli.commands.bench.hooks",
+        N_("gradient compression hooks against plain all-reduce: time and bytes"),
+    ),
 }
 
 command = Kinds(
