@@ -60,6 +60,7 @@ class Answer:
     grid: Callable[[], Grid]
     lines: Callable[[], Sequence[Mapping[str, Any]]] | None = None  # for --jsonl
     yes: bool = True
+    forms: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # texts for other programs, by --format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +129,9 @@ class Screen:
             from meshwright.serialize import dumps
 
             return dumps(answer.document(), ascii=bare) + "\n"
-        if self.format == "csv":
+        if self.format in answer.forms:
+            text = answer.forms[self.format]()
+        elif self.format == "csv":
             text = _csv(answer.grid())
         elif self.format == "md":
             text = _markdown(answer.grid())

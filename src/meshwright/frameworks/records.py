@@ -74,6 +74,7 @@ class Exported:
     format: str
     version: str
     files: tuple[File, ...]
+    settings: tuple[tuple[str, Any], ...] = ()  # names and values as written
     missing: tuple[Missing, ...] = ()
     notes: tuple[Text, ...] = ()
 
@@ -85,5 +86,5 @@ class Counterpart:
     ours: str
     source: tuple[tuple[str, Any], ...]  # names and values as read
     target: tuple[tuple[str, Any], ...]
-    verdict: str  # same, changed, lost, added
+    verdict: str  # maps, lost, added
     note: Text | None = None

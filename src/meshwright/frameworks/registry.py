@@ -23,6 +23,7 @@ class Framework:
     id: str
     title: str
     runs: str  # which of our frameworks its strategies belong to
+    syntax: str  # json, yaml, toml or arguments
     package: str
 
     def _of(self, module: str, name: str) -> Any:
@@ -52,7 +53,7 @@ class Framework:
 FRAMEWORKS: dict[str, Framework] = {
     f.id: f
     for f in (
-        Framework("deepspeed", "DeepSpeed", "deepspeed", "meshwright.frameworks.deepspeed"),
+        Framework("deepspeed", "DeepSpeed", "deepspeed", "json", "meshwright.frameworks.deepspeed"),
     )
 }
 

@@ -90,3 +90,14 @@ def check_configuration(configuration: Configuration, context: RuleContext | Non
             continue
         if covers(versions, configuration.version):
             yield from (_finding(rule, found) for found in search(configuration, context))
+
+
+def settles(configuration: Configuration) -> frozenset[str]:
+    """Rules about strategies that a setting of the file answers already."""
+    return frozenset(code for code, answered in ANSWERS.items() if answered(configuration))
+
+
+# rule about strategies: whether the file does what the rule asks for
+ANSWERS: dict[str, Callable[[Configuration], bool]] = {
+    "MW-C308": lambda c: any(c.values.get(f"zero_optimization.leaf_module.{k}") for k in ("classes", "names")),
+}

@@ -256,7 +256,7 @@ AROUND = (
     _("checkpoint", "table", N_("how checkpoints are written"),
       keys=("tag_validation", "load_universal", "use_node_local_storage", "parallel_write", "checkpoint_serialization",
             "writer")),
-    _("datastates", "table", N_("how checkpoints are written"), keys=("config",)),
+    _("datastates_ckpt", "any", N_("how checkpoints are written")),
     _("aio", "table", N_("reading and writing NVMe"),
       keys=("block_size", "queue_depth", "intra_op_parallelism", "single_submit", "overlap_events", "use_gds")),
     _("data_efficiency", "table", N_("which samples are trained on"),

@@ -23,7 +23,8 @@ def write(problem: Problem, strategy: Strategy, version: str = "") -> Exported:
     files = (File(name=CONFIG, text=_json(nested(flat))),
              File(name=ARGUMENTS, text=_json(training_arguments(problem, strategy))))  # fmt: skip
     return Exported(
-        format=FORMAT, version=version or VERSION, files=files, missing=tuple(missing(problem, strategy)),
+        format=FORMAT, version=version or VERSION, files=files, settings=tuple(flat.items()),
+        missing=tuple(missing(problem, strategy)),
         notes=(Text(N_("learning rate, betas and weight decay are \"auto\": the Trainer fills them; without it, write numbers")),),
     )  # fmt: skip
 

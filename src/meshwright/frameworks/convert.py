@@ -1,0 +1,67 @@
+"""One framework's configuration as another's: which settings map, which change, which have no counterpart.
+
+Both sides meet in our fields: a setting of the source maps to a field of ours, and so does one of the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from meshwright.frameworks.check import Checked
+from meshwright.frameworks.fields import Table
+from meshwright.frameworks.records import Counterpart, Exported
+from meshwright.frameworks.registry import framework
+from meshwright.spec.configuration import Entry
+from meshwright.spec.estimate import Refusal
+
+SAME, LOST, ADDED = "maps", "lost", "added"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """The source judged, the files of the target (or why there are none), and the table of settings."""
+
+    checked: Checked
+    to: str
+    exported: Exported | Refusal
+    table: tuple[Counterpart, ...]
+    left: tuple[Entry, ...]  # settings of the source that planning does not carry over
+
+
+def convert(checked: Checked, exported: Exported | Refusal, to: str) -> Converted:
+    """The table beside files that were written."""
+    table = () if isinstance(exported, Refusal) else tuple(counterparts(checked, exported, to))
+    left = tuple(e for e in checked.imported.entries if not e.maps)
+    return Converted(checked=checked, to=to, exported=exported, table=table, left=left)
+
+
+def counterparts(checked: Checked, exported: Exported, to: str) -> Iterable[Counterpart]:
+    """One row per field of ours that either side sets."""
+    source: dict[str, list[tuple[str, Any]]] = {}
+    for entry in checked.imported.entries:
+        for ours in entry.maps.split():
+            source.setdefault(ours, []).append((entry.name, entry.value))
+    target = written(exported, framework(to).table)
+    lost = {missing.name: missing.reason for missing in exported.missing}
+    for ours in dict.fromkeys((*source, *target)):
+        here, there = tuple(source.get(ours, ())), tuple(target.get(ours, ()))
+        verdict = LOST if not there else ADDED if not here else SAME
+        yield Counterpart(ours=ours, source=here, target=there, verdict=verdict, note=lost.get(ours))
+
+
+def written(exported: Exported, table: Table) -> dict[str, list[tuple[str, Any]]]:
+    """Settings of written files by the field of ours they set."""
+    out: dict[str, list[tuple[str, Any]]] = {}
+    for name, value in exported.settings:
+        known = table.find(name)
+        for ours in known.maps if known else ():
+            out.setdefault(ours, []).append((name, value))
+    return out
+
+
+def conversion_table(source: Table, target: Table) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """For the docs: each field of ours with its names in two frameworks."""
+    ours = dict.fromkeys(name for table in (source, target) for f in table.fields for name in f.maps)
+    return [(n, tuple(f.name for f in source.maps(n)), tuple(f.name for f in target.maps(n))) for n in sorted(ours)]
