@@ -40,6 +40,10 @@ def wants_color(choice: str, stream: TextIO, environ: Mapping[str, str] | None =
     return bool(getattr(stream, "isatty", lambda: False)())
 
 
+class Verbatim(str):
+    """The text of a file: printed as it is, however long its lines are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
     """The main table of a result: keys for machines, heads for people, cells as text and raw values in base units."""
@@ -157,7 +161,10 @@ class Screen:
         )  # fmt: skip
         view = View(width=width, ascii=ascii, plain=self.format == "plain", exact=self.exact)
         for part in answer.draw(view):
-            console.print(part)
+            if isinstance(part, Verbatim):
+                console.file.write(f"{part}\n")
+            else:
+                console.print(part)
         text = console.file.getvalue()  # type: ignore[attr-defined]
         return "".join(line.rstrip() + "\n" for line in text.splitlines())
 

@@ -11,7 +11,7 @@ from meshwright.frameworks.fields import Field, Kind, Table, flatten
 from meshwright.messages import N_, Text
 from meshwright.rules import any_configuration as rule
 from meshwright.rules.configuration import hit
-from meshwright.rules.versions import covers
+from meshwright.rules.versions import covers, numbers
 from meshwright.spec.configuration import Entry, Status
 from meshwright.spec.finding import Finding
 
@@ -51,7 +51,7 @@ def account(
         known = table.find(name)
         line = ledger.lines.get(name)
         if known is None:
-            ledger.findings.append(_unknown(name, table))
+            ledger.findings.append(_unknown(name, table, version))
             ledger.entries[name] = Entry(name=name[:120], value=_shown(value), status="unknown", line=line)
             continue
         if known.kind == "table" and isinstance(value, Mapping):
@@ -147,14 +147,17 @@ def _shown(value: Any) -> Any:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def _unknown(name: str, table: Table) -> Finding:
+def _unknown(name: str, table: Table, version: str) -> Finding:
     parent = table.by_name.get(name.rpartition(".")[0])
-    refused = parent is not None and parent.closed
+    strict = bool(table.strict_from) and numbers(version) >= numbers(table.strict_from)
+    refused = strict or (parent is not None and parent.closed)
     close = table.suggestions(name)
     fix = Text(N_("did you mean {names}?"), names=", ".join(close)) if close else None
     text = (
         N_("{framework} knows no setting '{name}' and refuses to start")
         if refused
+        else N_("'{name}' is not a setting of {framework} that is known here")
+        if table.strict_from
         else N_("{framework} knows no setting '{name}' and ignores it silently")
     )
     return hit(rule.UNKNOWN, name[:120], Text(text, framework=table.format, name=name[:120]), fix,

@@ -59,7 +59,7 @@ def judge(imported: Imported, problem: Problem | None, strategy: Strategy | None
         answer = evaluate(problem, strategy)
         if not isinstance(answer, Refusal):
             estimate = answer
-            found += advise(context, answer)
+            found += tuple(f for f in advise(context, answer) if f.code not in settled)
     return Checked(
         imported=imported, findings=_ordered((*own, *found)), problem=problem, strategy=strategy, estimate=estimate,
         assumptions=(*imported.assumptions, *assumptions), open=open,

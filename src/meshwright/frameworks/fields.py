@@ -63,6 +63,7 @@ class Table:
 
     format: str
     fields: tuple[Field, ...]
+    strict_from: str = ""  # version from which the framework refuses settings that are not in the table; empty: never
 
     @cached_property
     def by_name(self) -> dict[str, Field]:

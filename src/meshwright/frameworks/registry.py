@@ -54,6 +54,7 @@ FRAMEWORKS: dict[str, Framework] = {
     f.id: f
     for f in (
         Framework("deepspeed", "DeepSpeed", "deepspeed", "json", "meshwright.frameworks.deepspeed"),
+        Framework("megatron", "Megatron-LM", "megatron", "arguments", "meshwright.frameworks.megatron"),
     )
 }
 

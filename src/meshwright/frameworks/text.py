@@ -69,3 +69,63 @@ def shallow(data: Any, where: str) -> Any:
             for child in (item.values() if isinstance(item, dict) else item)
         ]
     return data
+
+
+def read_yaml(content: str | bytes, *, where: str) -> tuple[dict[str, Any], list[str]]:
+    """The mapping in YAML text, and the keys that stand in it twice. Aliases and tags are refused."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    text = decode(content, where=where)
+    twice: list[str] = []
+    try:
+        _plain_yaml(text, where, twice)
+        reader = YAML(typ="safe", pure=True)
+        reader.allow_duplicate_keys = True
+        data = reader.load(text)
+    except (YAMLError, ValueError, RecursionError, TypeError, AttributeError) as error:
+        raise InputError(
+            Text(N_("not valid YAML: {reason}"), reason=str(error).splitlines()[0][:160]), where=where, fix=Text(CORRECT)
+        ) from None
+    return shallow(_text_keys(mapping(data, where)), where), twice
+
+
+def _text_keys(data: Any) -> Any:
+    """Keys as text: YAML makes numbers and flags of some."""
+    if isinstance(data, dict):
+        return {str(key): _text_keys(value) for key, value in data.items()}
+    return [_text_keys(item) for item in data] if isinstance(data, list) else data
+
+
+def _plain_yaml(text: str, where: str, twice: list[str]) -> None:
+    """Refuse what a configuration never holds before anything is built from it; note keys that stand twice."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml import events as yaml
+
+    stack: list[tuple[bool, set[str]]] = []  # is it a mapping, its keys
+    key_next: list[bool] = []
+    for event in YAML(typ="safe", pure=True).parse(text):
+        if isinstance(event, yaml.AliasEvent) or (getattr(event, "tag", None) or "").count(":") > 0:
+            raise InputError(
+                Text(N_("YAML aliases and tags are not read here")), where=where, fix=Text(N_("write the values out"))
+            )
+        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            if len(stack) >= DEEPEST:
+                raise InputError(
+                    Text(N_("nested deeper than {limit} levels: this is no configuration"), limit=DEEPEST),
+                    where=where,
+                    fix=Text(N_("check the path")),
+                )
+            stack.append((isinstance(event, yaml.MappingStartEvent), set()))
+            key_next.append(True)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            stack.pop()
+            key_next.pop()
+            if key_next:
+                key_next[-1] = True
+        elif isinstance(event, yaml.ScalarEvent) and stack and stack[-1][0]:
+            if key_next[-1]:
+                if event.value in stack[-1][1]:
+                    twice.append(str(event.value))
+                stack[-1][1].add(event.value)
+            key_next[-1] = not key_next[-1]

@@ -16,6 +16,7 @@ from meshwright.rules import (
     deepspeed_configuration,
     divisibility,
     framework,
+    megatron_configuration,
     placement,
     precision,
 )
@@ -30,6 +31,7 @@ from meshwright.spec.strategy import Strategy
 # Importing them registers their rules.
 BUILT_IN = (
     divisibility, batch, framework, precision, placement, advice, any_configuration, deepspeed_configuration,
+    megatron_configuration,
 )  # fmt: skip
 ORDER = {"error": 0, "warning": 1, "advice": 2, "info": 3}
 FIRST = "MW-C100"  # the other rules may divide by degrees

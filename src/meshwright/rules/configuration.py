@@ -97,7 +97,13 @@ def settles(configuration: Configuration) -> frozenset[str]:
     return frozenset(code for code, answered in ANSWERS.items() if answered(configuration))
 
 
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 # rule about strategies: whether the file does what the rule asks for
 ANSWERS: dict[str, Callable[[Configuration], bool]] = {
+    "MW-A114": lambda c: c.launch,  # MW-F201 looks at the value
+    "MW-A115": lambda c: c.on("--manual-gc"),
+    "MW-A118": lambda c: c.on("--overlap-moe-expert-parallel-comm"),
+    "MW-A133": lambda c: any("expandable_segments:True" in c.environment.get(name, "") for name in ALLOCATOR),
+    "MW-C106": lambda c: bool(c.values.get("--pipeline-model-parallel-layout")),
     "MW-C308": lambda c: any(c.values.get(f"zero_optimization.leaf_module.{k}") for k in ("classes", "names")),
 }

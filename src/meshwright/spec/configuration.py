@@ -22,6 +22,7 @@ class Configuration:
     values: Mapping[str, Any] = field(default_factory=dict)  # by dotted name; "auto" filled where something fills it
     lines: Mapping[str, int] = field(default_factory=dict)  # where a setting stands, as far as that is known
     environment: Mapping[str, str] = field(default_factory=dict)
+    launch: bool = False  # the file starts the run, so that what it does not export is not set
     devices: int | None = None
     data: int | None = None  # data-parallel ranks, where they are known
     beside: Mapping[str, Any] = field(default_factory=dict)  # of the program around it: TrainingArguments

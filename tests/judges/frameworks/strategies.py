@@ -45,3 +45,42 @@ def deepspeed() -> list[tuple[Problem, Strategy]]:
             )  # fmt: skip
 
     return legal(cases())
+
+
+def megatron() -> list[tuple[Problem, Strategy]]:
+    """Dense and sparse models over all degrees, splits, recomputation, precision, offload."""
+
+    def dense() -> Iterator[tuple[Problem, Strategy]]:
+        grid = itertools.product(
+            ("llama-3.1-8b", "gpt-3-6.7b", "qwen2.5-7b", "llama-3.1-70b"), ((1, 1, 1), (2, 1, 1), (4, 2, 1), (8, 4, 1),
+            (4, 4, 2), (2, 8, 2), (2, 4, 5)), (1, 2), ("none", "zero1"), ("none", "selective", "full"), (1, 2),
+            ("bf16", "fp16", "fp8"), ("none", "optimizer", "activations"),
+        )  # fmt: skip
+        for n, (name, (tensor, pipeline, virtual), context, sharding, recompute, micro, precision, offload) in enumerate(grid):
+            data = 64 // (tensor * pipeline * context)
+            if n % 5 or not data:
+                continue
+            p = problem(name, "h100-sxm:64", precision=precision, optimizer=("adamw", "sgd", "lion")[n % 3])
+            yield p, Strategy(
+                framework="megatron", data=data, tensor=tensor, pipeline=pipeline, virtual=virtual, context=context,
+                schedule="interleaved" if virtual > 1 else "1f1b", sharding=sharding, recompute=recompute,
+                recompute_ops=(("core_attn",), ("core_attn", "mlp"), ("layernorm",))[n % 3], micro_batch=micro,
+                precision=precision, offload=offload, sequence_parallel=tensor > 1,
+                overlap_param_gather=sharding == "zero1",
+            )  # fmt: skip
+
+    def sparse() -> Iterator[tuple[Problem, Strategy]]:
+        grid = itertools.product(
+            ("mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b"), ((1, 1), (2, 1), (4, 2), (1, 4), (2, 4)), (1, 2, 4, 8),
+            (1, 0), ("none", "selective"), (True, False),
+        )  # fmt: skip
+        for name, (tensor, pipeline), expert, whole, recompute, overlap in grid:
+            p = problem(name, "h100-sxm:64", precision="bf16")
+            yield p, Strategy(
+                framework="megatron", data=64 // (tensor * pipeline), tensor=tensor, pipeline=pipeline, expert=expert,
+                expert_tensor=1 if whole else tensor, sharding="zero1", recompute=recompute,
+                recompute_ops=("moe_act", "core_attn"), sequence_parallel=tensor > 1, overlap_grad_reduce=overlap,
+                overlap_param_gather=overlap,
+            )  # fmt: skip
+
+    return legal(itertools.chain(dense(), sparse()))

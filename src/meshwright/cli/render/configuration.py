@@ -8,7 +8,7 @@ from typing import Any
 from meshwright import __version__
 from meshwright.cli.labels import label
 from meshwright.cli.language import say, tell
-from meshwright.cli.output import Grid, View
+from meshwright.cli.output import Grid, Verbatim, View
 from meshwright.cli.render import parts
 from meshwright.messages import N_
 from meshwright.spec.configuration import STATUSES
@@ -155,7 +155,7 @@ def files_part(exported: Any, folder: str | None) -> Iterable[Any]:
         return
     for file in exported.files:
         yield parts.heading(f"{file.name} ({exported.format} {exported.version})")
-        yield parts.line(file.text.rstrip("\n"))
+        yield Verbatim(file.text.rstrip("\n"))
 
 
 def missing_part(exported: Any) -> Iterable[Any]:
