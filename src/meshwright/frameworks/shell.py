@@ -242,7 +242,9 @@ def expand(word: Word, script: Script) -> list[str]:
     return [joined]
 
 
-_USE = re.compile(r"\$(?:\(\((?P<sum>.*?)\)\)|\{(?P<name>\w+)(?:\[[@*]\])?(?P<rest>:?[-=+][^}]*)?\}|(?P<plain>[A-Za-z_]\w*))")
+_USE = re.compile(  # bounded, so that a megabyte of `$((` is read in a second
+    r"\$(?:\(\((?P<sum>.{0,300}?)\)\)|\{(?P<name>\w{1,80})(?:\[[@*]\])?(?P<rest>:?[-=+][^}]{0,300})?\}|(?P<plain>[A-Za-z_]\w*))"
+)
 
 
 def _substituted(text: str, script: Script, depth: int = 0) -> str:

@@ -72,7 +72,7 @@ def shallow(data: Any, where: str) -> Any:
 
 
 def read_yaml(content: str | bytes, *, where: str) -> tuple[dict[str, Any], list[str]]:
-    """The mapping in YAML text, and the keys that stand in it twice. Aliases and tags are refused."""
+    """The mapping in YAML text, and the keys that stand in it twice (the first counts). Aliases and tags are refused."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

@@ -15,6 +15,9 @@ CHAPTERS = {
     "MW-C4": "Precision and device",
     "MW-P1": "Placement",
     "MW-A1": "Advice",
+    "MW-F0": "Any configuration file",
+    "MW-F1": "DeepSpeed files",
+    "MW-F2": "Megatron-LM arguments",
 }
 INTRODUCTION = """\
 # Rules
