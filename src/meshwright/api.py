@@ -910,9 +910,7 @@ def _judged(imported: Imported, model: ModelSpec | None, cluster: Cluster | None
     return judge(imported, case, strategy, assumptions=(*case.assumptions, *assumed))
 
 
-def _file_strategy(
-    problem: Problem, settings: Settings, given: Mapping[str, Any]
-) -> tuple[Strategy, tuple[Text, ...]]:
+def _file_strategy(problem: Problem, settings: Settings, given: Mapping[str, Any]) -> tuple[Strategy, tuple[Text, ...]]:
     """The strategy of a file as it is: degrees that do not fit the devices are for the rules to report."""
     values = {**settings.section("strategy"), **{k: v for k, v in given.items() if v is not None}}
     fields = {name: _strategy_field(name, value) for name, value in values.items()}

@@ -47,22 +47,39 @@ def finding(checked: Checked, code: str) -> Any:
 
 
 def dense(layers: int, hidden: int, heads: int, vocab: int = 50257) -> ModelSpec:
-    block = Block(mixer=Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads), mlp=Mlp(width=4 * hidden, gated=False))
-    return ModelSpec(name="dense", family="gpt", hidden=hidden, vocab=vocab, blocks=(block,), pattern=(0,) * layers,
-                     tied_embeddings=True)  # fmt: skip
+    block = Block(
+        mixer=Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads), mlp=Mlp(width=4 * hidden, gated=False)
+    )
+    return ModelSpec(
+        name="dense",
+        family="gpt",
+        hidden=hidden,
+        vocab=vocab,
+        blocks=(block,),
+        pattern=(0,) * layers,
+        tied_embeddings=True,
+    )
 
 
 def v100(devices: int, gigabytes: float, host: float) -> Cluster:
     on = cluster(f"v100-sxm-32gb:{devices}", node_size=min(devices, 8), host_memory_bytes=host)
-    small = dataclasses.replace(on.accelerator, memory_bytes=gigabytes * 1e9, memory_usable_bytes=(gigabytes - 0.3) * GIB)
+    small = dataclasses.replace(
+        on.accelerator, memory_bytes=gigabytes * 1e9, memory_usable_bytes=(gigabytes - 0.3) * GIB
+    )
     return dataclasses.replace(on, accelerator=small)
 
 
 def test_a01_the_estimator_says_12_39_and_it_does_not_fit(inputs: Path) -> None:
     """The three printed numbers, and OVER on 16 GB: weights, buckets, context and activations come on top."""
     spec = dense(32, 4096, 32)  # 6.65B
-    checked = run(inputs / "A01_ds_config.json", "deepspeed", model=spec, cluster=v100(2, 16, 512e9),
-                  job={"seq_len": 2048, "global_batch": 8}, strategy={"micro_batch": 1})  # fmt: skip
+    checked = run(
+        inputs / "A01_ds_config.json",
+        "deepspeed",
+        model=spec,
+        cluster=v100(2, 16, 512e9),
+        job={"seq_len": 2048, "global_batch": 8},
+        strategy={"micro_batch": 1},
+    )
     assert checked.strategy.sharding == "zero2" and checked.strategy.offload == "optimizer"
     params = 6650.8e6
     assert round(deepspeed_zero2_device(params, 2, offload=True) / GIB, 2) == 12.39
@@ -80,8 +97,14 @@ def test_a06_host_memory_of_100b(inputs: Path, stage: int, tensor: int, fits: bo
     data = json.loads((inputs / "A06_ds_config_z3.json").read_text("utf-8"))
     data["zero_optimization"]["stage"] = stage
     spec = dense(80, 10240, 80)  # 101B
-    checked = run(json.dumps(data).encode(), "deepspeed", model=spec, cluster=v100(64, 32, 376e9),
-                  job={"seq_len": 1024, "precision": "fp16"}, strategy={"tensor": tensor, "recompute": "full"})  # fmt: skip
+    checked = run(
+        json.dumps(data).encode(),
+        "deepspeed",
+        model=spec,
+        cluster=v100(64, 32, 376e9),
+        job={"seq_len": 1024, "precision": "fp16"},
+        strategy={"tensor": tensor, "recompute": "full"},
+    )
     estimate = checked.estimate
     assert estimate is not None
     assert estimate.host_bytes == pytest.approx(host, rel=0.2)  # the states alone; each process adds about 4 GB
@@ -93,8 +116,9 @@ def test_a06_host_memory_of_100b(inputs: Path, stage: int, tensor: int, fits: bo
 def test_a08_bytes_of_megatron(inputs: Path, flag: bool, bytes_per_parameter: float) -> None:
     text = (inputs / "A08_megatron_args.sh").read_text("utf-8")
     text = text if flag else text.replace("--use-distributed-optimizer", "")
-    checked = run(text.encode(), "megatron", model="llama-3.1-8b", cluster="h100-sxm:4",
-                  job={"seq_len": 1024, "global_batch": 4})  # fmt: skip
+    checked = run(
+        text.encode(), "megatron", model="llama-3.1-8b", cluster="h100-sxm:4", job={"seq_len": 1024, "global_batch": 4}
+    )
     assert checked.estimate is not None
     states = checked.estimate.memory.find("states")
     from meshwright.engine.params import model_params
@@ -112,8 +136,14 @@ def test_a09_most_loaded_shard(inputs: Path) -> None:
 @pytest.mark.parametrize(("host", "fits"), [(1024e9, False), (2048e9, True)])
 def test_a28_seventy_billion_and_one_host(inputs: Path, host: float, fits: bool) -> None:
     on = cluster("a100-sxm-80gb:8", host_memory_bytes=host)
-    checked = run(inputs / "A28_ds_config.json", "deepspeed", model="llama-2-70b", cluster=on, job={"seq_len": 2048},
-                  strategy={"recompute": "full"})  # fmt: skip
+    checked = run(
+        inputs / "A28_ds_config.json",
+        "deepspeed",
+        model="llama-2-70b",
+        cluster=on,
+        job={"seq_len": 2048},
+        strategy={"recompute": "full"},
+    )
     assert checked.estimate is not None and checked.passes == fits
     if not fits:
         need = finding(checked, "MW-A135").data["need"]
@@ -121,10 +151,14 @@ def test_a28_seventy_billion_and_one_host(inputs: Path, host: float, fits: bool)
 
 
 def test_a29_offload_param_with_stage_two_has_no_effect() -> None:
-    data = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
-            "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}  # fmt: skip
-    checked = run(json.dumps(data).encode(), "deepspeed", model="mixtral-8x7b", cluster="a100-sxm-80gb:4",
-                  job={"seq_len": 2048})  # fmt: skip
+    data = {
+        "train_micro_batch_size_per_gpu": 1,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}},
+    }
+    checked = run(
+        json.dumps(data).encode(), "deepspeed", model="mixtral-8x7b", cluster="a100-sxm-80gb:4", job={"seq_len": 2048}
+    )
     said = finding(checked, "MW-F108")
     assert said.severity == "warning" and said.data["bytes"] == pytest.approx(93e9, rel=0.01)
     assert show(said.data["bytes"], "B") in str(said.message)
@@ -132,7 +166,11 @@ def test_a29_offload_param_with_stage_two_has_no_effect() -> None:
 
 
 def test_a29_leaf_modules_answer_the_warning() -> None:
-    data: dict[str, Any] = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
+    data: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": 1,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": 3},
+    }
     target = {"model": "mixtral-8x7b", "cluster": "a100-sxm-80gb:8", "job": {"seq_len": 2048}}
     assert "MW-C308" in {f.code for f in run(json.dumps(data).encode(), "deepspeed", **target).findings}
     data["zero_optimization"]["leaf_module"] = {"classes": ["MixtralSparseMoeBlock"]}
@@ -146,7 +184,9 @@ def test_b01_the_arithmetic_is_right_for_four(inputs: Path, devices: int, valid:
     if not valid:
         said = finding(checked, "MW-F101")
         assert said.data["right_for_ranks"] == 4
-        assert f"8 != 2 * 1 * {devices}" in str(said.message) and "auto" in str(api.explain("MW-F101").sections[2].body[0])
+        assert f"8 != 2 * 1 * {devices}" in str(said.message) and "auto" in str(
+            api.explain("MW-F101").sections[2].body[0]
+        )
 
 
 def test_b03_four_mismatches_with_both_values(inputs: Path) -> None:
@@ -164,8 +204,11 @@ def test_b03_four_mismatches_with_both_values(inputs: Path) -> None:
 
 
 def test_b04_a_quoted_number(inputs: Path) -> None:
-    checked = run(inputs / "B04_ds_config.json", "deepspeed",
-                  trainer={"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "world_size": 2})  # fmt: skip
+    checked = run(
+        inputs / "B04_ds_config.json",
+        "deepspeed",
+        trainer={"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "world_size": 2},
+    )
     assert errors(checked) == {"MW-F002"}  # and no mismatch of 8 with 8
     said = finding(checked, "MW-F002")
     assert said.data["value"] == 8 and "quotes" in str(said.fix)
@@ -193,7 +236,8 @@ def test_b06_zero_and_pipeline_arguments(inputs: Path) -> None:
 
 @pytest.mark.parametrize(("heads", "tensor", "valid"), [(12, 8, False), (12, 4, True), (52, 8, False), (52, 4, True)])
 def test_b07_heads(heads: int, tensor: int, valid: bool) -> None:
-    text = f"python pretrain.py --num-layers 12 --hidden-size {heads * 64} --num-attention-heads {heads} --vocab-size 50257 "
+    text = f"python pretrain.py --num-layers 12 --hidden-size {heads * 64} --num-attention-heads {heads} "
+    text += "--vocab-size 50257 "
     text += f"--tensor-model-parallel-size {tensor} --bf16 --seq-length 1024 --micro-batch-size 1"
     checked = run(text.encode(), "megatron", cluster="h100-sxm:8")
     assert ("MW-C102" not in errors(checked)) == valid
@@ -208,8 +252,14 @@ def test_b11_interleaving_over_two_ranks(inputs: Path) -> None:
     assert errors(run(text.encode(), "megatron")) == {"MW-F202"}
     assert errors(run(text.replace("--no-overlap-p2p-communication", "").encode(), "megatron")) == set()
     assert errors(run(text.replace("parallel-size 2", "parallel-size 4").encode(), "megatron")) == set()
-    data = run(text.encode(), "megatron", model="llama-3.1-8b", cluster="h100-sxm:8",
-               job={"global_batch": 4 * 9, "seq_len": 2048}, strategy={"micro_batch": 1})  # fmt: skip
+    data = run(
+        text.encode(),
+        "megatron",
+        model="llama-3.1-8b",
+        cluster="h100-sxm:8",
+        job={"global_batch": 4 * 9, "seq_len": 2048},
+        strategy={"micro_batch": 1},
+    )
     assert "MW-C202" in errors(data)  # 9 micro-batches are no multiple of 2 ranks
 
 
@@ -223,13 +273,23 @@ def test_b12_the_whole_matrix(inputs: Path) -> None:
         tensor, context = int(row["tp"]), int(row["cp"])
         on = cluster(f"{'b200-sxm' if int(row['gpu_arch_major']) >= 10 else 'h100-sxm'}:64")
         torch = row["dp_wrapper"] == "torch_fsdp2"
-        strategy = Strategy(framework="fsdp" if torch else "megatron", sharding="zero3" if torch else "zero1", tensor=tensor,
-                            context=context, data=64 // (tensor * context))  # fmt: skip
+        strategy = Strategy(
+            framework="fsdp" if torch else "megatron",
+            sharding="zero3" if torch else "zero1",
+            tensor=tensor,
+            context=context,
+            data=64 // (tensor * context),
+        )
         rules = RuleContext(model("llama-3.1-8b"), on, Job(seq_len=8192, global_batch=64), strategy)
         given = row["CUDA_DEVICE_MAX_CONNECTIONS"]
         environment = {} if given == "unset" else {"CUDA_DEVICE_MAX_CONNECTIONS": given}
-        file = Configuration(format="torchtitan" if torch else "megatron", version="", values=WRAPPERS[row["dp_wrapper"]],
-                             environment=environment, launch=True)  # fmt: skip
+        file = Configuration(
+            format="torchtitan" if torch else "megatron",
+            version="",
+            values=WRAPPERS[row["dp_wrapper"]],
+            environment=environment,
+            launch=True,
+        )
         found = [f.severity for f in check_configuration(file, rules) if f.code == "MW-F201"]
         wanted = {"error": ["error"], "warn": ["warning"]}.get(row["verdict"].partition(":")[0], [])
         assert found == wanted, row

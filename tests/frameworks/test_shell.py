@@ -49,12 +49,14 @@ def test_the_command_is_what_bash_makes_of_it(environment: dict[str, str], tmp_p
 
 def test_what_only_a_running_shell_knows_stays_as_written() -> None:
     script = read_script("python run.py --dir $(date +%s) --x $UNKNOWN --y ${ALSO}/z `id`")
-    assert script.commands == [["python", "run.py", "--dir", "$(date +%s)", "--x", "$UNKNOWN", "--y", "${ALSO}/z", "`id`"]]
+    assert script.commands == [
+        ["python", "run.py", "--dir", "$(date +%s)", "--x", "$UNKNOWN", "--y", "${ALSO}/z", "`id`"]
+    ]
 
 
 def test_nothing_is_executed(tmp_path: Path) -> None:
     target = tmp_path / "made"
-    read_script(f"X=$(touch {target})\n`touch {target}`\ntouch {target}\npython -c 'open(\"{target}\", \"w\")'")
+    read_script(f'X=$(touch {target})\n`touch {target}`\ntouch {target}\npython -c \'open("{target}", "w")\'')
     assert not target.exists()
 
 

@@ -296,7 +296,9 @@ def test_check_reports_it(id: str) -> None:
 def test_ids_and_severities() -> None:
     for id, rule in RULES.items():
         files = {"MW-F0", "MW-F1", "MW-F2"}
-        assert id[:5] in (files if rule.stage == "configuration" else {"MW-C1", "MW-C2", "MW-C3", "MW-C4", "MW-P1", "MW-A1"})
+        assert id[:5] in (
+            files if rule.stage == "configuration" else {"MW-C1", "MW-C2", "MW-C3", "MW-C4", "MW-P1", "MW-A1"}
+        )
         assert rule.source
         assert (rule.severity in ("advice", "info")) or not id.startswith("MW-A")
 

@@ -22,8 +22,10 @@ READING = stack(
            help=N_("Version of the framework; default: the one its judge has.")),
     option("--trainer-args", "trainer", metavar="FILE", section=CONFIGURATION_FILE, envvar=None,
            help=N_("JSON file with the arguments of the Hugging Face Trainer, which fill in \"auto\".")),
-    option("--devices", metavar="N", section=CONFIGURATION_FILE, help=N_("Devices of the run, where no cluster is named.")),
-    option("--model", metavar="MODEL", section=CONFIGURATION_FILE, help=N_("Model, where the file does not describe it.")),
+    option("--devices", metavar="N", section=CONFIGURATION_FILE, help=N_("Devices of the run, where no cluster "
+                                                                         "is named.")),
+    option("--model", metavar="MODEL", section=CONFIGURATION_FILE, help=N_("Model, where the file does not "
+                                                                           "describe it.")),
 )  # fmt: skip
 TARGET: Decorator = stack(READING, JOB, partition(many=False), RECOMPUTE_OPS)
 

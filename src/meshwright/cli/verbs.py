@@ -26,7 +26,9 @@ VERBS: dict[str, Verb] = {
     "size": Verb("size", N_("the fewest devices, or the least cost, for a deadline or a budget"), PLANNING),
     "scale": Verb("scale", N_("what more devices buy, and where communication takes over"), PLANNING),
     "compare": Verb("compare", N_("strategies or result files side by side"), PLANNING),
-    "import": Verb("import_", N_("read the configuration of a framework: what each setting means for the plan"), CONFIGURATIONS),
+    "import": Verb(
+        "import_", N_("read the configuration of a framework: what each setting means for the plan"), CONFIGURATIONS
+    ),
     "check": Verb("check", N_("check the configuration of a framework: rules, memory, speed"), CONFIGURATIONS),
     "export": Verb("export", N_("write a strategy as the configuration of a framework"), CONFIGURATIONS),
     "convert": Verb("convert", N_("turn the configuration of one framework into that of another"), CONFIGURATIONS),

@@ -184,7 +184,9 @@ def _illegal(known: Field, value: Any) -> Finding:
     message = Text(N_("{name} = {value} is not possible"), name=known.name, value=_shown(value))
     if known.choices:
         legal = ", ".join(str(choice) for choice in known.choices)
-        return hit(rule.RANGE, known.name, message, Text(N_("choose one of {names}"), names=legal), legal=list(known.choices))
+        return hit(
+            rule.RANGE, known.name, message, Text(N_("choose one of {names}"), names=legal), legal=list(known.choices)
+        )
     nearest = known.low if known.low is not None and value < known.low else known.high
     return hit(rule.RANGE, known.name, message, Text(N_("the nearest legal value is {value}"), value=f"{nearest:g}"),
                legal=nearest)  # fmt: skip

@@ -50,7 +50,9 @@ def judge(imported: Imported, problem: Problem | None, strategy: Strategy | None
     if problem is None or strategy is None:
         findings = _ordered((*imported.findings, *check_configuration(imported.configuration)))
         return Checked(imported=imported, findings=findings, open=open, assumptions=imported.assumptions)
-    context = RuleContext(problem.model, problem.cluster, problem.job, strategy, uneven_stages=bool(strategy.layers_per_stage))
+    context = RuleContext(
+        problem.model, problem.cluster, problem.job, strategy, uneven_stages=bool(strategy.layers_per_stage)
+    )
     own = (*imported.findings, *check_configuration(imported.configuration, context))
     settled = settles(imported.configuration)
     found = tuple(f for f in check(context) if f.code not in settled)

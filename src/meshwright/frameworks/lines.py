@@ -24,7 +24,9 @@ def _walk(text: str, data: Mapping[str, Any], prefix: str, start: int, pattern: 
         found = pattern(str(key)).search(text, start)
         if found is None:
             continue
-        lines[f"{prefix}{key}"] = text.count("\n", 0, found.start() + len(found.group()) - len(found.group().lstrip())) + 1
+        lines[f"{prefix}{key}"] = (
+            text.count("\n", 0, found.start() + len(found.group()) - len(found.group().lstrip())) + 1
+        )
         if isinstance(value, Mapping):
             lines.update(_walk(text, value, f"{prefix}{key}.", found.end(), pattern))
     return lines

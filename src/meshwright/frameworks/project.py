@@ -11,7 +11,7 @@ ORDER = ("model", "cluster", "job", "strategy")
 
 
 def project_file(imported: Imported, given: Mapping[str, Mapping[str, Any]], language: str = "en") -> str:
-    """TOML text of the sections, what was assumed as comments on top; `given` are settings from elsewhere (model, …)."""
+    """TOML text of the sections, what was assumed as comments on top; `given` are settings from elsewhere."""
     import tomlkit
 
     document = tomlkit.document()

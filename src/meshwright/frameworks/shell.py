@@ -18,8 +18,11 @@ LONGEST = 200_000  # characters of one expanded value: A="$A$A" in 40 lines woul
 MOST = 20_000  # words
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-_KEYWORDS = frozenset("if then elif else fi for while until do done case esac in function { } ! time".split())
-_LAUNCHERS = frozenset("torchrun python python3 deepspeed srun accelerate mpirun torch.distributed.run".split())
+_KEYWORDS = frozenset(
+    ("if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "in", "function", "{", "}",
+     "!", "time")
+)  # fmt: skip
+_LAUNCHERS = frozenset(("torchrun", "python", "python3", "deepspeed", "srun", "accelerate", "mpirun"))
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv,
               ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}  # fmt: skip
 
@@ -105,7 +108,8 @@ def _line_end(text: str, i: int) -> int:
 
 def _word(text: str, i: int) -> tuple[Word, int]:
     """The word that begins at `i`, and where it ends."""
-    word, n, plain = Word(), len(text), []
+    word, n = Word(), len(text)
+    plain: list[str] = []
 
     def flush() -> None:
         if plain:
@@ -184,7 +188,9 @@ def _run(statement: list[Any], script: Script) -> None:
     words = list(statement)
     while words and isinstance(words[0], Word) and words[0].raw in _KEYWORDS:
         words.pop(0)
-    exporting = bool(words) and isinstance(words[0], Word) and words[0].raw in ("export", "declare", "local", "readonly")
+    exporting = (
+        bool(words) and isinstance(words[0], Word) and words[0].raw in ("export", "declare", "local", "readonly")
+    )
     if exporting:
         words.pop(0)
     prefixed: dict[str, str] = {}

@@ -46,7 +46,9 @@ def mapping(data: Any, where: str) -> dict[str, Any]:
     """`data` if it is a table of settings."""
     if not isinstance(data, dict):
         raise InputError(
-            Text(N_("a configuration is a table of settings, and this is none")), where=where, fix=Text(N_("check the path"))
+            Text(N_("a configuration is a table of settings, and this is none")),
+            where=where,
+            fix=Text(N_("check the path")),
         )
     return data
 
@@ -72,7 +74,7 @@ def shallow(data: Any, where: str) -> Any:
 
 
 def read_yaml(content: str | bytes, *, where: str) -> tuple[dict[str, Any], list[str]]:
-    """The mapping in YAML text, and the keys that stand in it twice (the first counts). Aliases and tags are refused."""
+    """The mapping in YAML text, and the keys that stand in it twice (the first counts). No aliases, no tags."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -85,7 +87,9 @@ def read_yaml(content: str | bytes, *, where: str) -> tuple[dict[str, Any], list
         data = reader.load(text)
     except (YAMLError, ValueError, RecursionError, TypeError, AttributeError) as error:
         raise InputError(
-            Text(N_("not valid YAML: {reason}"), reason=str(error).splitlines()[0][:160]), where=where, fix=Text(CORRECT)
+            Text(N_("not valid YAML: {reason}"), reason=str(error).splitlines()[0][:160]),
+            where=where,
+            fix=Text(CORRECT),
         ) from None
     return shallow(_text_keys(mapping(data, where)), where), twice
 

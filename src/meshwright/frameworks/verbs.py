@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from meshwright.files import read_bytes
 from meshwright.frameworks.detect import detect
 from meshwright.frameworks.records import Exported, Imported, Surroundings
 from meshwright.frameworks.registry import framework
 from meshwright.frameworks.text import LARGEST
-from meshwright.files import read_bytes
 from meshwright.messages import N_, Text
 from meshwright.spec.plan import Problem
 from meshwright.spec.strategy import Strategy

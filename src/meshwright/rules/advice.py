@@ -808,9 +808,11 @@ def host_over(c: RuleContext) -> bool:
     severity="advice",
     stage="estimate",
     title=N_("The host holds what is offloaded"),
-    reason=N_("Offloading moves parameters, fp32 gradients, master weights and optimizer states of all devices of a node "
+    reason=N_("Offloading moves parameters, fp32 gradients, master weights and optimizer states of all devices "
+              "of a node "
               "into one host: about 18 bytes a parameter with ZeRO-3 and Adam. While starting it can be more."),
-    fix=N_("Use more nodes, more memory per host, offload to NVMe, or keep the optimizer on the devices (8-bit, bf16)."),
+    fix=N_("Use more nodes, more memory per host, offload to NVMe, or keep the optimizer on the devices (8-bit, "
+           "bf16)."),
     condition="host bytes <= host memory",
     source="deepspeedai/DeepSpeed#912; axolotl-ai-cloud/axolotl#1439",
     where="memory",
@@ -818,10 +820,11 @@ def host_over(c: RuleContext) -> bool:
 )  # fmt: skip
 def offloaded_too_much(c: RuleContext) -> Said:
     e = found(c.estimate)
+    have = e.host_capacity_bytes or 1.0
     message = Text(
         N_("each host needs {need} for what is offloaded, and has {have}"),
-        need=show(e.host_bytes, "B"), have=show(e.host_capacity_bytes, "B"),
+        need=show(e.host_bytes, "B"), have=show(have, "B"),
     )  # fmt: skip
-    nodes = -(-e.host_bytes * c.cluster.nodes // e.host_capacity_bytes)
+    nodes = -(-e.host_bytes * c.cluster.nodes // have)
     fix = Text(N_("at least {count} nodes, or less on the host"), count=int(nodes))
-    return message, fix, {"need": e.host_bytes, "have": e.host_capacity_bytes}
+    return message, fix, {"need": e.host_bytes, "have": have}

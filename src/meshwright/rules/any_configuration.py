@@ -20,7 +20,9 @@ UNKNOWN, TYPE, TWICE, GONE, RANGE = "MW-F001", "MW-F002", "MW-F003", "MW-F004", 
 configuration_rule(
     UNKNOWN,
     title=N_("Every setting is one that the framework knows"),
-    reason=N_("A misspelt setting is either refused at start or, worse, ignored without a word, and its default rules."),
+    reason=N_(
+        "A misspelt setting is either refused at start or, worse, ignored without a word, and its default rules."
+    ),
     fix=N_("Correct the spelling, or remove the setting."),
     condition="name in the settings of the framework and version",
     source="the field table of each framework, compared with the framework's own parser by the judges",
@@ -29,11 +31,13 @@ configuration_rule(
 configuration_rule(
     TYPE,
     title=N_("A value has the type of its setting"),
-    reason=N_("A number or a flag in quotes is text: it differs from the same number elsewhere (8 and '8'), and the text "
+    reason=N_("A number or a flag in quotes is text: it differs from the same number elsewhere (8 and '8'), and "
+              "the text "
               "'false' counts as true."),
     fix=N_("Write numbers, true and false without quotes."),
     condition="type(value) is the type of the setting",
-    source="hiyouga/LlamaFactory#1116; deepspeed/runtime/config_utils.py; transformers integrations/deepspeed.py is_true",
+    source="hiyouga/LlamaFactory#1116; deepspeed/runtime/config_utils.py; transformers "
+           "integrations/deepspeed.py is_true",
 )(by_readers)  # fmt: skip
 
 configuration_rule(

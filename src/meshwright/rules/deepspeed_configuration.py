@@ -34,7 +34,8 @@ def batch_of(c: Configuration) -> list[int | None]:
 @configuration_rule(
     "MW-F101",
     title=N_("The batch of a step is micro-batch × accumulation × data-parallel ranks"),
-    reason=N_("DeepSpeed derives what is missing of the three and asserts the product. The third factor it prints is the "
+    reason=N_("DeepSpeed derives what is missing of the three and asserts the product. The third factor it "
+              "prints is the "
               "number of ranks it sees: 1 before the process group is initialised, or where one process was started."),
     fix=N_("Leave train_batch_size out (or \"auto\"), so that it follows from the ranks."),
     condition="train_batch_size == train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks",
@@ -62,7 +63,8 @@ def batch_product(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
     per_rank = max(micro * steps, 1)
     fits = whole // per_rank if whole % per_rank == 0 else None
     if fits:
-        text = N_("train_batch_size = {legal}; the file is right for {fits} data-parallel ranks: if you started so many, "
+        text = N_("train_batch_size = {legal}; the file is right for {fits} data-parallel ranks: if you started "
+                  "so many, "
                   "DeepSpeed does not see them")  # fmt: skip
         fix = Text(text, legal=", ".join(map(str, legal)), fits=fits)
     else:
@@ -89,10 +91,13 @@ def batch_given(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
 configuration_rule(
     MISMATCH,
     title=N_("The file and the Trainer agree"),
-    reason=N_("The Hugging Face Trainer compares these values with its own arguments and refuses to start when they differ."),
-    fix=N_("Write \"auto\" in the file, and the Trainer fills in its value."),
+    reason=N_(
+        "The Hugging Face Trainer compares these values with its own arguments and refuses to start when they differ."
+    ),
+    fix=N_('Write "auto" in the file, and the Trainer fills in its value.'),
     condition="value of the file == value of the TrainingArguments",
-    source="transformers integrations/deepspeed.py trainer_config_process; hendrycks/apps#9; huggingface/transformers#12021",
+    source="transformers integrations/deepspeed.py trainer_config_process; hendrycks/apps#9; "
+    "huggingface/transformers#12021",
     formats=DEEPSPEED,
 )(by_readers)
 
@@ -100,7 +105,7 @@ configuration_rule(
     AUTO_OPEN,
     severity="info",
     title=N_("A value is left to the Trainer"),
-    reason=N_("\"auto\" is filled in by the Hugging Face Trainer or Accelerate; DeepSpeed alone cannot."),
+    reason=N_('"auto" is filled in by the Hugging Face Trainer or Accelerate; DeepSpeed alone cannot.'),
     fix=N_("Give the Trainer's arguments with --trainer-args, and this check sees the value."),
     condition="value != auto, or the Trainer's arguments are known",
     source="transformers integrations/deepspeed.py fill_match",
@@ -110,7 +115,8 @@ configuration_rule(
 configuration_rule(
     AUTO_NOBODY,
     title=N_("Somebody fills in \"auto\""),
-    reason=N_("The Hugging Face Trainer fills in a fixed list of settings; elsewhere the word reaches DeepSpeed, which takes "
+    reason=N_("The Hugging Face Trainer fills in a fixed list of settings; elsewhere the word reaches "
+              "DeepSpeed, which takes "
               "its default or fails."),
     fix=N_("Write a value, or leave the setting out."),
     condition="value != auto outside the settings that the Trainer fills",
@@ -140,7 +146,8 @@ configuration_rule(
     IDLE,
     severity="info",
     title=N_("A setting has an effect"),
-    reason=N_("Settings of ZeRO-3 do nothing with lower stages, and those of ZeRO nothing without it; DeepSpeed says so "
+    reason=N_("Settings of ZeRO-3 do nothing with lower stages, and those of ZeRO nothing without it; DeepSpeed "
+              "says so "
               "nowhere."),
     fix=N_("Remove it, or use the stage it belongs to."),
     condition="stage >= the stage the setting belongs to",
@@ -183,7 +190,8 @@ def _over(values: Any, name: str, low: float) -> bool:
     title=N_("A setting has what it needs"),
     reason=N_("DeepSpeed asserts these combinations at start."),
     fix=N_("Use the stage or the setting that it needs."),
-    condition="ratio < 1: stage 3; compute_grad_norm off: stage 1 or 2; 16-bit master weights: stage 1 to 3; bf16 states: "
+    condition="ratio < 1: stage 3; compute_grad_norm off: stage 1 or 2; 16-bit master weights: stage 1 to 3; "
+              "bf16 states: "
               "bf16 master weights; gradient sum: not stage 3",
     source="deepspeed/runtime/zero/config.py validators; deepspeed/runtime/config.py _do_error_check",
     formats=DEEPSPEED,
@@ -217,7 +225,8 @@ OWN_OPTIMIZERS = ("adagrad", "adam", "adamw", "lamb", "muadam", "muadamw", "musg
     reason=N_("With ZeRO, DeepSpeed refuses optimizers that are not on its list until it is told to go on."),
     fix=N_("Set zero_allow_untested_optimizer to true, or use one of DeepSpeed's own."),
     condition="stage == 0, or optimizer in DeepSpeed's list, or zero_allow_untested_optimizer",
-    source="deepspeed/runtime/engine.py _configure_optimizer; deepspeed/runtime/zero/utils.py ZERO_SUPPORTED_OPTIMIZERS",
+    source="deepspeed/runtime/engine.py _configure_optimizer; deepspeed/runtime/zero/utils.py "
+    "ZERO_SUPPORTED_OPTIMIZERS",
     where="optimizer.type",
     formats=DEEPSPEED,
 )
@@ -246,4 +255,6 @@ def warmup(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
     """A warm-up that is none."""
     name = "scheduler.params.warmup_num_steps"
     if _over(c.values, name, 1):
-        yield Hit(name, Text(N_("{name} = {value} is not possible"), name=name, value=c.values[name]), None, {"legal": 1})
+        yield Hit(
+            name, Text(N_("{name} = {value} is not possible"), name=name, value=c.values[name]), None, {"legal": 1}
+        )

@@ -25,8 +25,10 @@ def degree(c: Configuration, name: str) -> int:
 @configuration_rule(
     "MW-F201",
     title=N_("CUDA_DEVICE_MAX_CONNECTIONS is what this parallelism needs"),
-    reason=N_("Up to Hopper, Megatron asserts 1 with tensor or context parallelism, so that kernels start in issue order, "
-              "and anything but 1 with FSDP; with data parallelism only, 1 keeps gradient communication from overlapping; "
+    reason=N_("Up to Hopper, Megatron asserts 1 with tensor or context parallelism, so that kernels start in "
+              "issue order, "
+              "and anything but 1 with FSDP; with data parallelism only, 1 keeps gradient communication from "
+              "overlapping; "
               "PyTorch's FSDP with tensor parallelism wants many. Blackwell does not care."),
     fix=N_("Set the variable as stated in the launch script."),
     condition="megatron: 1 if tensor or context > 1; fsdp: not 1; blackwell: any",
@@ -39,17 +41,25 @@ def max_connections(c: Configuration, context: RuleContext | None) -> Iterator[H
     if any(c.on(flag) for flag in FSDP):
         if given == "1":
             text = Text(N_("{name} = 1 with FSDP: gathers wait for computation"), name=CONNECTIONS)
-            yield Hit("environment", text, Text(N_("leave {name} unset, or use 8 or more"), name=CONNECTIONS), {"legal": "not 1"})
+            yield Hit(
+                "environment",
+                text,
+                Text(N_("leave {name} unset, or use 8 or more"), name=CONNECTIONS),
+                {"legal": "not 1"},
+            )
         return
     if context is None:
         return
     wanted = connections(context)
     if wanted == "1" and given != "1" and (c.launch or given is not None):
         text = Text(N_("{name} is {value} and must be 1 with tensor {tensor} and context {context}"), name=CONNECTIONS,
-                    value=given or "unset", tensor=context.strategy.tensor, context=context.strategy.context)  # fmt: skip
+                    value=given or "unset", tensor=context.strategy.tensor,
+                    context=context.strategy.context)  # fmt: skip
         yield Hit("environment", text, Text(N_("export {name}=1"), name=CONNECTIONS), {"legal": "1", "given": given})
     elif wanted == "unset" and given == "1":
-        text = Text(N_("{name} = 1 without tensor and context parallelism: overlapping has no effect"), name=CONNECTIONS)
+        text = Text(
+            N_("{name} = 1 without tensor and context parallelism: overlapping has no effect"), name=CONNECTIONS
+        )
         yield Hit("environment", text, Text(N_("leave {name} unset, or use 8 or more"), name=CONNECTIONS),
                   {"legal": "unset"}, "warning")  # fmt: skip
     elif wanted == "32" and given == "1":
@@ -61,7 +71,9 @@ def max_connections(c: Configuration, context: RuleContext | None) -> Iterator[H
 @configuration_rule(
     "MW-F202",
     title=N_("Interleaving over two ranks needs overlapped pipeline communication"),
-    reason=N_("With two ranks the previous and the next rank are the same one, and blocking sends of both directions cross."),
+    reason=N_(
+        "With two ranks the previous and the next rank are the same one, and blocking sends of both directions cross."
+    ),
     fix=N_("Leave --no-overlap-p2p-communication out, or use more than two pipeline ranks."),
     condition="pipeline > 2 with virtual > 1 and no overlap of pipeline communication",
     source=f"NVIDIA/Megatron-LM#750; {ARGUMENTS}",
@@ -70,10 +82,14 @@ def max_connections(c: Configuration, context: RuleContext | None) -> Iterator[H
 )
 def interleaved_pair(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
     """Two ranks, several chunks, blocking communication."""
-    chunks = any(c.values.get(n) for n in ("--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"))
+    chunks = any(
+        c.values.get(n) for n in ("--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank")
+    )
     ranks = degree(c, "--pipeline-model-parallel-size")
     if chunks and ranks == 2 and c.on("--no-overlap-p2p-communication"):
-        text = Text(N_("interleaved schedule over {ranks} pipeline ranks without overlapped communication"), ranks=ranks)
+        text = Text(
+            N_("interleaved schedule over {ranks} pipeline ranks without overlapped communication"), ranks=ranks
+        )
         yield Hit("--no-overlap-p2p-communication", text, None, {"pipeline": ranks})
 
 
@@ -84,7 +100,8 @@ def interleaved_pair(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
               "micro-batches; the pipeline engine is used even for one stage, unless it is switched off."),
     fix=N_("Use --zero-stage 1, or one pipeline stage together with --no-pipeline-parallel."),
     condition="zero_stage <= 1, or pipeline == 1 and --no-pipeline-parallel",
-    source="deepspeed/runtime/pipe/engine.py; deepspeedai/DeepSpeed#1629, #3589, #4164; deepspeedai/Megatron-DeepSpeed#474",
+    source="deepspeed/runtime/pipe/engine.py; deepspeedai/DeepSpeed#1629, #3589, #4164; "
+           "deepspeedai/Megatron-DeepSpeed#474",
     where="--zero-stage",
     formats=MEGATRON,
 )  # fmt: skip
@@ -94,7 +111,9 @@ def zero_pipeline(c: Configuration, context: RuleContext | None) -> Iterator[Hit
     if not c.on("--deepspeed") or stage < 2:
         return
     if ranks > 1 and context is None:  # MW-C303 says it where the strategy is known
-        yield Hit("--zero-stage", Text(N_("{sharding} with pipeline = {pipeline}"), sharding=f"ZeRO-{stage}", pipeline=ranks))
+        yield Hit(
+            "--zero-stage", Text(N_("{sharding} with pipeline = {pipeline}"), sharding=f"ZeRO-{stage}", pipeline=ranks)
+        )
     elif ranks == 1 and not c.on("--no-pipeline-parallel"):
         text = Text(N_("ZeRO-{stage} with one pipeline stage and without --no-pipeline-parallel"), stage=stage)
         yield Hit("--zero-stage", text, Text(N_("add {name}"), name="--no-pipeline-parallel"))
@@ -114,13 +133,13 @@ def requirements(c: Configuration, context: RuleContext | None) -> Iterator[Hit]
     v, on = c.values, c.on
     sharded = on("--use-distributed-optimizer") or any(on(flag) for flag in FSDP)
     chunks = v.get("--num-layers-per-virtual-pipeline-stage"), v.get("--num-virtual-stages-per-pipeline-rank")
-    full = v.get("--recompute-granularity") == "full"
+    full, selective = (v.get("--recompute-granularity") == mode for mode in ("full", "selective"))
     table = (
         ("--overlap-param-gather", on("--overlap-param-gather") and not sharded, "--use-distributed-optimizer"),
         ("--num-virtual-stages-per-pipeline-rank", all(chunks), N_("no --num-layers-per-virtual-pipeline-stage")),
         ("--recompute-granularity", full and not v.get("--recompute-method"), "--recompute-method"),
         ("--recompute-granularity", full and not v.get("--recompute-num-layers"), "--recompute-num-layers"),
-        ("--recompute-num-layers", v.get("--recompute-granularity") == "selective" and bool(v.get("--recompute-num-layers")),
+        ("--recompute-num-layers", selective and bool(v.get("--recompute-num-layers")),
          "--recompute-granularity full"),
         ("--bf16", on("--bf16") and on("--fp16"), N_("no --fp16")),
         ("--fp8-format", bool(v.get("--fp8-format")) and bool(v.get("--fp4-format")), N_("no --fp4-format")),
@@ -140,7 +159,11 @@ def requirements(c: Configuration, context: RuleContext | None) -> Iterator[Hit]
     )  # fmt: skip
     alone = (
         ("--tp-comm-overlap", on("--tp-comm-overlap") and not on("--sequence-parallel"), "--sequence-parallel"),
-        ("--overlap-param-gather", on("--overlap-param-gather") and not on("--overlap-grad-reduce"), "--overlap-grad-reduce"),
+        (
+            "--overlap-param-gather",
+            on("--overlap-param-gather") and not on("--overlap-grad-reduce"),
+            "--overlap-grad-reduce",
+        ),
     )
     for name, broken, needed in (*table, *(alone if context is None else ())):
         if broken:
@@ -160,7 +183,8 @@ def _lengths(c: Configuration) -> Iterator[Hit]:
     "MW-F205",
     severity="info",
     title=N_("Sequence parallelism needs a tensor-parallel group"),
-    reason=N_("It splits activations over the tensor-parallel ranks; with one rank Megatron switches it off (older versions "
+    reason=N_("It splits activations over the tensor-parallel ranks; with one rank Megatron switches it off "
+              "(older versions "
               "and wrappers refuse)."),
     fix=N_("Leave --sequence-parallel out with tensor = 1."),
     condition="tensor > 1 or not sequence_parallel",

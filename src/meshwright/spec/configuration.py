@@ -42,7 +42,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One setting of a file and what became of it; `maps` names the fields of ours it sets, e.g. `strategy.sharding`."""
+    """One setting of a file and what became of it; `maps` names fields of ours, e.g. `strategy.sharding`."""
 
     name: str
     value: Any

@@ -21,9 +21,13 @@ from meshwright.spec import Job, Strategy
 from meshwright.spec.plan import Problem
 
 BASE = {
-    "train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
-    "bf16": {"enabled": True}, "zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
-}  # fmt: skip
+    "train_batch_size": 64,
+    "train_micro_batch_size_per_gpu": 2,
+    "gradient_accumulation_steps": 4,
+    "bf16": {"enabled": True},
+    "zero_optimization": {"stage": 2},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+}
 
 
 def imported(data: dict[str, Any], devices: int | None = 8, **around: Any) -> Imported:
@@ -50,17 +54,30 @@ def test_written_files_are_read_back_as_the_same_strategy(data: st.DataObject) -
     tensor, pipeline, context = data.draw(degree), data.draw(degree), data.draw(degree)
     precision = pick("bf16", "fp16", "fp32")
     sharding = pick("none", "zero1", "zero2", "zero3")
-    job = Job(seq_len=4096, global_batch=512, precision=precision,
-              optimizer=pick("adamw", "adamw-bf16", "adamw-8bit", "lion", "muon", "sgd"))  # fmt: skip
+    job = Job(
+        seq_len=4096,
+        global_batch=512,
+        precision=precision,
+        optimizer=pick("adamw", "adamw-bf16", "adamw-8bit", "lion", "muon", "sgd"),
+    )
     name = pick("llama-3.1-8b", "mixtral-8x7b")
     strategy = Strategy(
-        framework="deepspeed", tensor=tensor, pipeline=pipeline, context=context, data=64 // (tensor * pipeline * context),
-        sharding=sharding, shard=pick(0, 8), micro_batch=pick(1, 2), precision=precision, sequence_parallel=False,
-        offload=pick("none", "optimizer", "parameters", "activations"), recompute=pick("none", "full"),
+        framework="deepspeed",
+        tensor=tensor,
+        pipeline=pipeline,
+        context=context,
+        data=64 // (tensor * pipeline * context),
+        sharding=sharding,
+        shard=pick(0, 8),
+        micro_batch=pick(1, 2),
+        precision=precision,
+        sequence_parallel=False,
+        offload=pick("none", "optimizer", "parameters", "activations"),
+        recompute=pick("none", "full"),
         overlap_grad_reduce=True if sharding == "none" else pick(True, False),
         overlap_tensor=tensor > 1 and pick(True, False),
         expert=pick(1, 2, 4) if name.startswith("mixtral") else 1,
-    )  # fmt: skip
+    )
     problem = Problem(model=model(name), cluster=cluster("h100-sxm:64"), job=job)
     context_of_rules = RuleContext(problem.model, problem.cluster, job, strategy)
     assume(not any(f.severity == "error" for f in check(context_of_rules)))
@@ -71,16 +88,32 @@ def test_written_files_are_read_back_as_the_same_strategy(data: st.DataObject) -
     back = read(files[CONFIG], Surroundings(devices=64, beside=json.loads(files[ARGUMENTS])))
     assert [f for f in (*back.findings, *check_configuration(back.configuration)) if f.severity == "error"] == []
     again = {**back.sections["strategy"]}
-    for field in ("tensor", "pipeline", "context", "sharding", "shard", "micro_batch", "precision", "offload", "recompute",
-                  "overlap_grad_reduce", "overlap_tensor", "expert"):  # fmt: skip
+    for field in (
+        "tensor",
+        "pipeline",
+        "context",
+        "sharding",
+        "shard",
+        "micro_batch",
+        "precision",
+        "offload",
+        "recompute",
+        "overlap_grad_reduce",
+        "overlap_tensor",
+        "expert",
+    ):
         default = getattr(Strategy(recompute="none", overlap_tensor=False), field)
         assert again.get(field, default) == getattr(strategy, field), field
     assert back.sections["job"] == {"precision": precision, "optimizer": job.optimizer, "global_batch": 512}
 
 
 def test_every_setting_is_accounted_for() -> None:
-    data = {**BASE, "nonsense": 1, "wandb": {"enabled": True, "team": "x"}, "zero_optimization": {
-        "stage": 3, "reduce_bucket_size": 5e8, "stage3_max_live_parameters": 1e9}}  # fmt: skip
+    data = {
+        **BASE,
+        "nonsense": 1,
+        "wandb": {"enabled": True, "team": "x"},
+        "zero_optimization": {"stage": 3, "reduce_bucket_size": 5e8, "stage3_max_live_parameters": 1e9},
+    }
     status = {e.name: e.status for e in imported(data).entries}
     assert status["zero_optimization.stage"] == "understood"
     assert status["zero_optimization.reduce_bucket_size"] == "unmodelled"
@@ -92,9 +125,13 @@ def test_every_setting_is_accounted_for() -> None:
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("train_micro_batch_size", "train_micro_batch_size_per_gpu"), ("gradient_acumulation_steps", "gradient_accumulation_steps"),
-     ("zero_optimisation", "zero_optimization"), ("stage", "zero_optimization.stage")],
-)  # fmt: skip
+    [
+        ("train_micro_batch_size", "train_micro_batch_size_per_gpu"),
+        ("gradient_acumulation_steps", "gradient_accumulation_steps"),
+        ("zero_optimisation", "zero_optimization"),
+        ("stage", "zero_optimization.stage"),
+    ],
+)
 def test_a_misspelt_setting_names_the_right_one(name: str, near: str) -> None:
     finding = found({**BASE, name: 1})["MW-F001"]
     assert finding.severity == "warning" and near in str(finding.fix)  # DeepSpeed lets unknown top-level keys pass
@@ -107,12 +144,14 @@ def test_inside_zero_an_unknown_setting_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("data", "where", "fix"),
-    [({**BASE, "gradient_accumulation_steps": "4"}, "gradient_accumulation_steps", "4"),
-     ({**BASE, "bf16": {"enabled": "false"}}, "bf16.enabled", "false"),
-     (zero(stage="2"), "zero_optimization.stage", "2"),
-     ({**BASE, "train_batch_size": True}, "train_batch_size", "whole number"),
-     ({**BASE, "bf16": True}, "bf16", "table")],
-)  # fmt: skip
+    [
+        ({**BASE, "gradient_accumulation_steps": "4"}, "gradient_accumulation_steps", "4"),
+        ({**BASE, "bf16": {"enabled": "false"}}, "bf16.enabled", "false"),
+        (zero(stage="2"), "zero_optimization.stage", "2"),
+        ({**BASE, "train_batch_size": True}, "train_batch_size", "whole number"),
+        ({**BASE, "bf16": True}, "bf16", "table"),
+    ],
+)
 def test_values_of_the_wrong_type(data: dict[str, Any], where: str, fix: str) -> None:
     finding = found(data)["MW-F002"]
     assert (finding.severity, finding.where) == ("error", where)
@@ -131,19 +170,25 @@ def test_twice_the_same_key() -> None:
 
 @pytest.mark.parametrize(
     ("data", "code"),
-    [({**BASE, "train_batch_size": 60}, "MW-F101"), ({"bf16": {"enabled": True}}, "MW-F102"),
-     ({**BASE, "fp16": {"enabled": True}}, "MW-F106"), (zero(compute_grad_norm=False, stage=3), "MW-F109"),
-     (zero(offload_optimizer={"device": "cpu", "ratio": 0.5}), "MW-F109"), (zero(mics_shard_size=8, stage=3), "MW-F004"),
-     ({**BASE, "optimizer": {"type": "SGD"}}, "MW-F110"), (zero(stage=4), "MW-F005"), (zero(reduce_bucket_size=0), "MW-F005"),
-     ({**BASE, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}}}, "MW-F111")],
-)  # fmt: skip
+    [
+        ({**BASE, "train_batch_size": 60}, "MW-F101"),
+        ({"bf16": {"enabled": True}}, "MW-F102"),
+        ({**BASE, "fp16": {"enabled": True}}, "MW-F106"),
+        (zero(compute_grad_norm=False, stage=3), "MW-F109"),
+        (zero(offload_optimizer={"device": "cpu", "ratio": 0.5}), "MW-F109"),
+        (zero(mics_shard_size=8, stage=3), "MW-F004"),
+        ({**BASE, "optimizer": {"type": "SGD"}}, "MW-F110"),
+        (zero(stage=4), "MW-F005"),
+        (zero(reduce_bucket_size=0), "MW-F005"),
+        ({**BASE, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}}}, "MW-F111"),
+    ],
+)
 def test_what_deepspeed_refuses(data: dict[str, Any], code: str) -> None:
     assert found(data)[code].severity == "error"
 
 
 def test_rules_follow_the_version() -> None:
-    data = {**zero(mics_shard_size=4, stage=3),
-            "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}}}  # fmt: skip
+    data = {**zero(mics_shard_size=4, stage=3), "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}}}
     old = imported(data, version="0.16.4")
     codes = {f.code for f in (*old.findings, *check_configuration(old.configuration))}
     assert not codes & {"MW-F004", "MW-F111"}
@@ -158,7 +203,12 @@ def test_idle_settings_of_a_higher_stage() -> None:
 
 
 def test_auto_is_filled_by_the_trainer_and_by_nobody_else() -> None:
-    data = {**BASE, "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}
+    data = {
+        **BASE,
+        "train_batch_size": "auto",
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+    }
     alone = found(data)
     assert alone["MW-F104"].severity == "info" and "MW-F102" not in alone
     args = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "learning_rate": 1e-4, "bf16": True}
@@ -170,8 +220,16 @@ def test_auto_is_filled_by_the_trainer_and_by_nobody_else() -> None:
 
 def test_bucket_sizes_of_the_trainer_come_from_the_width() -> None:
     data = zero(stage=3, reduce_bucket_size="auto", stage3_prefetch_bucket_size="auto")
-    values = imported(data, beside={"bf16": True, "learning_rate": 1e-4, **{
-        "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}}, hidden=4096).configuration.values  # fmt: skip
+    values = imported(
+        data,
+        beside={
+            "bf16": True,
+            "learning_rate": 1e-4,
+            "per_device_train_batch_size": 2,
+            "gradient_accumulation_steps": 4,
+        },
+        hidden=4096,
+    ).configuration.values
     assert values["zero_optimization.reduce_bucket_size"] == 4096**2
     assert values["zero_optimization.stage3_prefetch_bucket_size"] == int(0.9 * 4096**2)
 
@@ -182,14 +240,16 @@ def test_old_spellings_of_offload() -> None:
 
 
 def test_partial_groups_and_tensor_parallelism() -> None:
-    strategy = imported({**zero(stage=3, zero_hpz_partition_size=8), "tensor_parallel": {"autotp_size": 2}}, 64).sections[
-        "strategy"
-    ]
+    strategy = imported(
+        {**zero(stage=3, zero_hpz_partition_size=8), "tensor_parallel": {"autotp_size": 2}}, 64
+    ).sections["strategy"]
     assert (strategy["shard"], strategy["tensor"]) == (8, 2)
 
 
 def test_what_deepspeed_cannot_say_is_listed() -> None:
-    problem = Problem(model=model("llama-3.1-8b"), cluster=cluster("h100-sxm:8"), job=Job(seq_len=4096, global_batch=64))
+    problem = Problem(
+        model=model("llama-3.1-8b"), cluster=cluster("h100-sxm:8"), job=Job(seq_len=4096, global_batch=64)
+    )
     strategy = Strategy(framework="deepspeed", data=4, pipeline=2, sharding="zero1", recompute="selective", virtual=2)
     names = {m.name for m in write(problem, strategy).missing}
     assert {"strategy.pipeline", "strategy.virtual", "strategy.recompute", "job.seq_len"} <= names

@@ -45,20 +45,38 @@ def test_a_written_script_is_read_back_as_the_same(data: st.DataObject) -> None:
     tensor, pipeline, context, virtual = pick(1, 2, 4), pick(1, 2, 4), pick(1, 2), pick(1, 2, 3)
     devices = 256
     precision = pick("bf16", "fp16", "fp8")
-    job = Job(seq_len=2048, global_batch=1024, precision=precision, optimizer=pick("adamw", "lion", "muon"),
-              tokens=1024 * 2048 * 1000.0, dropout=pick(True, False))  # fmt: skip
+    job = Job(
+        seq_len=2048,
+        global_batch=1024,
+        precision=precision,
+        optimizer=pick("adamw", "lion", "muon"),
+        tokens=1024 * 2048 * 1000.0,
+        dropout=pick(True, False),
+    )
     expert = pick(1, 2, 8) if spec.is_moe else 1
     sharding, overlap = pick("none", "zero1"), pick(True, False)
     strategy = Strategy(
-        framework="megatron", tensor=tensor, pipeline=pipeline, context=context, data=devices // (tensor * pipeline * context),
-        virtual=virtual if pipeline > 1 else 1, schedule="interleaved" if pipeline > 1 and virtual > 1 else "1f1b",
-        expert=expert, expert_tensor=pick(1, tensor) if spec.is_moe else tensor, sharding=sharding,
-        sequence_parallel=tensor > 1, micro_batch=pick(1, 2), recompute=pick("none", "selective", "full"),
-        recompute_ops=pick(("core_attn",), ("core_attn", "mlp")), precision=precision,
-        offload=pick("none", "optimizer", "activations"), overlap_grad_reduce=overlap,
-        overlap_param_gather=overlap and sharding == "zero1", overlap_tensor=tensor > 1 and pick(True, False),
+        framework="megatron",
+        tensor=tensor,
+        pipeline=pipeline,
+        context=context,
+        data=devices // (tensor * pipeline * context),
+        virtual=virtual if pipeline > 1 else 1,
+        schedule="interleaved" if pipeline > 1 and virtual > 1 else "1f1b",
+        expert=expert,
+        expert_tensor=pick(1, tensor) if spec.is_moe else tensor,
+        sharding=sharding,
+        sequence_parallel=tensor > 1,
+        micro_batch=pick(1, 2),
+        recompute=pick("none", "selective", "full"),
+        recompute_ops=pick(("core_attn",), ("core_attn", "mlp")),
+        precision=precision,
+        offload=pick("none", "optimizer", "activations"),
+        overlap_grad_reduce=overlap,
+        overlap_param_gather=overlap and sharding == "zero1",
+        overlap_tensor=tensor > 1 and pick(True, False),
         overlap_expert=expert > 1 and pick(True, False),
-    )  # fmt: skip
+    )
     problem = Problem(model=spec, cluster=cluster(f"h100-sxm:{devices}"), job=job)
     assume(not any(f.severity == "error" for f in check(RuleContext(spec, problem.cluster, job, strategy))))
     back = read(write(problem, strategy).files[0].text, Surroundings())
@@ -91,13 +109,27 @@ def test_a_script_says_devices_environment_and_lines() -> None:
 DUMP = "\n".join(
     f"  {name} {'.' * (48 - len(name))} {value}"
     for name, value in {
-        "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "ffn_hidden_size": 14336, "swiglu": True,
-        "group_query_attention": True, "num_query_groups": 8, "tensor_model_parallel_size": 4, "world_size": 64,
-        "pipeline_model_parallel_size": 2, "sequence_parallel": True, "use_distributed_optimizer": True, "bf16": True,
-        "fp16": False, "recompute_granularity": "selective", "recompute_modules": "['core_attn', 'mlp']",
-        "padded_vocab_size": 128256, "train_samples": None, "derived_value": 7,
+        "num_layers": 32,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "ffn_hidden_size": 14336,
+        "swiglu": True,
+        "group_query_attention": True,
+        "num_query_groups": 8,
+        "tensor_model_parallel_size": 4,
+        "world_size": 64,
+        "pipeline_model_parallel_size": 2,
+        "sequence_parallel": True,
+        "use_distributed_optimizer": True,
+        "bf16": True,
+        "fp16": False,
+        "recompute_granularity": "selective",
+        "recompute_modules": "['core_attn', 'mlp']",
+        "padded_vocab_size": 128256,
+        "train_samples": None,
+        "derived_value": 7,
     }.items()
-)  # fmt: skip
+)
 
 
 def test_a_dump_of_a_run() -> None:
@@ -137,13 +169,20 @@ def test_a_variable_that_is_not_set_is_no_number() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [("--overlap-param-gather --overlap-grad-reduce", "MW-F204"), ("--recompute-granularity full", "MW-F204"),
-     ("--bf16 --fp16", "MW-F204"), ("--use-torch-fsdp2 --pipeline-model-parallel-size 2", "MW-F204"),
-     ("--train-iters 10 --train-samples 10", "MW-F204"), ("--expert-model-parallel-size 2", "MW-F204"),
-     ("--tp-comm-overlap --tensor-model-parallel-size 2", "MW-F204"), ("--seq-length 8192 --max-position-embeddings 4096", "MW-F204"),
-     ("--deepspeed --zero-stage 2", "MW-F203"), ("--normalization layernorm --recompute-granularity most", "MW-F005"),
-     ("--tensor-model-parallel-size 0", "MW-F005")],
-)  # fmt: skip
+    [
+        ("--overlap-param-gather --overlap-grad-reduce", "MW-F204"),
+        ("--recompute-granularity full", "MW-F204"),
+        ("--bf16 --fp16", "MW-F204"),
+        ("--use-torch-fsdp2 --pipeline-model-parallel-size 2", "MW-F204"),
+        ("--train-iters 10 --train-samples 10", "MW-F204"),
+        ("--expert-model-parallel-size 2", "MW-F204"),
+        ("--tp-comm-overlap --tensor-model-parallel-size 2", "MW-F204"),
+        ("--seq-length 8192 --max-position-embeddings 4096", "MW-F204"),
+        ("--deepspeed --zero-stage 2", "MW-F203"),
+        ("--normalization layernorm --recompute-granularity most", "MW-F005"),
+        ("--tensor-model-parallel-size 0", "MW-F005"),
+    ],
+)
 def test_what_megatron_refuses(arguments: str, code: str) -> None:
     assert code in codes(f"python pretrain.py {MODEL} {arguments}")
 
@@ -154,9 +193,15 @@ def test_a_whole_script_without_faults_has_none() -> None:
 
 @pytest.mark.parametrize(
     ("text", "sizes"),
-    [("Et*3|(tt|)*29,m|L", (3, *(2,) * 29, 0, 0)), ("E|t|tt|L", (0, 1, 2, 0)), ("Et|(t*2|)*2tL", (1, 2, 2, 1)),
-     ("E(t|t", None), ("Ex|L", None), ("Et*9999|" + "t*9999|" * 40 + "L", None)],
-)  # fmt: skip
+    [
+        ("Et*3|(tt|)*29,m|L", (3, *(2,) * 29, 0, 0)),
+        ("E|t|tt|L", (0, 1, 2, 0)),
+        ("Et|(t*2|)*2tL", (1, 2, 2, 1)),
+        ("E(t|t", None),
+        ("Ex|L", None),
+        ("Et*9999|" + "t*9999|" * 40 + "L", None),
+    ],
+)
 def test_layouts(text: str, sizes: tuple[int, ...] | None) -> None:
     assert layout.parse(text) == sizes
 
@@ -178,19 +223,32 @@ def test_uneven_splits_are_megatrons() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("([0]*1+[1]*3)*2", [0, 1, 1, 1] * 2), ("[1]*3+[0]", [1, 1, 1, 0]), ("2*[1]", [1, 1]), ("__import__('os')", None),
-     ("[1]*10**9", None), ("[1]*99999999999", None), ("(" * 500, None), ("[[1]]", None), ("1", None)],
-)  # fmt: skip
+    [
+        ("([0]*1+[1]*3)*2", [0, 1, 1, 1] * 2),
+        ("[1]*3+[0]", [1, 1, 1, 0]),
+        ("2*[1]", [1, 1]),
+        ("__import__('os')", None),
+        ("[1]*10**9", None),
+        ("[1]*99999999999", None),
+        ("(" * 500, None),
+        ("[[1]]", None),
+        ("1", None),
+    ],
+)
 def test_patterns_of_layers_are_read_not_evaluated(text: str, value: list[int] | None) -> None:
     assert list_sum(text) == value
 
 
 @pytest.mark.parametrize(
     ("arguments", "framework", "sharding"),
-    [("--use-distributed-optimizer", "megatron", "zero1"), ("", "megatron", "none"), ("--use-torch-fsdp2", "fsdp", "zero3"),
-     ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "fsdp", "zero2"),
-     ("--deepspeed --zero-stage 1", "deepspeed", "zero1")],
-)  # fmt: skip
+    [
+        ("--use-distributed-optimizer", "megatron", "zero1"),
+        ("", "megatron", "none"),
+        ("--use-torch-fsdp2", "fsdp", "zero3"),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "fsdp", "zero2"),
+        ("--deepspeed --zero-stage 1", "deepspeed", "zero1"),
+    ],
+)
 def test_who_shards_what(arguments: str, framework: str, sharding: str) -> None:
     strategy = imported(f"python a.py {MODEL} {arguments}").sections["strategy"]
     assert (strategy["framework"], strategy["sharding"]) == (framework, sharding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -17,7 +18,6 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 os.environ["DS_BUILD_OPS"] = "0"
 pytest.importorskip("deepspeed")
 
-import meshwright.rules  # noqa: E402  (registers the rules)
 from meshwright.frameworks.deepspeed.fields import TABLE, VERSION  # noqa: E402
 from meshwright.frameworks.deepspeed.read import read  # noqa: E402
 from meshwright.frameworks.deepspeed.write import ARGUMENTS, CONFIG, write  # noqa: E402
@@ -75,7 +75,7 @@ def test_every_emitted_file_is_accepted() -> None:
 def test_emitted_arguments_are_arguments_of_the_trainer() -> None:
     from transformers import TrainingArguments
 
-    known = {f for f in TrainingArguments.__dataclass_fields__}
+    known = set(TrainingArguments.__dataclass_fields__)
     for problem, strategy in GRID[::10]:
         files = {f.name: json.loads(f.text) for f in write(problem, strategy).files}
         assert set(files[ARGUMENTS]) <= known
@@ -103,10 +103,8 @@ def mismatches(data: dict[str, Any], args: Any) -> set[str]:
     config = HfTrainerDeepSpeedConfig(copy.deepcopy(data))
     config.trainer_config_process(args)
     model = SimpleNamespace(config=SimpleNamespace(hidden_size=1024))
-    try:
+    with contextlib.suppress(ValueError):  # which names the same mismatches
         config.trainer_config_finalize(args, model, 1000)
-    except ValueError:
-        pass
     return {line.removeprefix("- ds ").partition("=")[0] for line in config.mismatches}
 
 
@@ -120,6 +118,7 @@ def test_emitted_files_agree_with_their_arguments() -> None:
 def test_we_find_the_mismatches_that_the_trainer_finds() -> None:
     rnd = random.Random(5)
     for _ in range(150):
+
         def pick(*values: Any) -> Any:
             return rnd.choice(("auto", *values))
 
@@ -130,16 +129,26 @@ def test_we_find_the_mismatches_that_the_trainer_finds() -> None:
             "gradient_clipping": pick(1.0, 0.5),
             "fp16": {"enabled": pick(True, False)},
             "bf16": {"enabled": pick(True, False)},
-            "optimizer": {"type": "AdamW", "params": {"lr": pick(1e-4, 5e-5), "eps": pick(1e-8), "weight_decay": pick(0.1),
-                                                      "betas": pick([0.9, 0.999], [0.9, 0.95])}},
+            "optimizer": {
+                "type": "AdamW",
+                "params": {
+                    "lr": pick(1e-4, 5e-5),
+                    "eps": pick(1e-8),
+                    "weight_decay": pick(0.1),
+                    "betas": pick([0.9, 0.999], [0.9, 0.95]),
+                },
+            },
             "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": pick(1e-4), "warmup_num_steps": pick(100)}},
             "zero_optimization": {"stage": rnd.choice((0, 2, 3)), "reduce_bucket_size": pick(5e8)},
-        }  # fmt: skip
+        }
         given = {
-            "per_device_train_batch_size": rnd.choice((2, 4)), "gradient_accumulation_steps": rnd.choice((4, 8)),
-            "learning_rate": rnd.choice((1e-4, 5e-5)), "warmup_steps": rnd.choice((0, 100)), "bf16": rnd.random() < 0.5,
+            "per_device_train_batch_size": rnd.choice((2, 4)),
+            "gradient_accumulation_steps": rnd.choice((4, 8)),
+            "learning_rate": rnd.choice((1e-4, 5e-5)),
+            "warmup_steps": rnd.choice((0, 100)),
+            "bf16": rnd.random() < 0.5,
             "weight_decay": rnd.choice((0.0, 0.1)),
-        }  # fmt: skip
+        }
         given["fp16"] = not given["bf16"]
         found = read(json.dumps(data), Surroundings(devices=8, beside=given, hidden=1024))
         said = {f.where for f in found.findings if f.code == "MW-F103"}
@@ -162,11 +171,16 @@ def _models() -> dict[str, type]:
 
     zero = "zero_optimization"
     return {
-        "bf16": DeepSpeedBF16Config, "fp16": DeepSpeedFP16Config, zero: DeepSpeedZeroConfig,
+        "bf16": DeepSpeedBF16Config,
+        "fp16": DeepSpeedFP16Config,
+        zero: DeepSpeedZeroConfig,
         f"{zero}.offload_optimizer": DeepSpeedZeroOffloadOptimizerConfig,
-        f"{zero}.offload_param": DeepSpeedZeroOffloadParamConfig, "tensor_parallel": TPTrainingConfig,
-        f"{zero}.leaf_module": DeepSpeedZeroLeafModuleConfig, f"{zero}.zenflow": ZenFlowConfig, "compile": CompileConfig,
-    }  # fmt: skip
+        f"{zero}.offload_param": DeepSpeedZeroOffloadParamConfig,
+        "tensor_parallel": TPTrainingConfig,
+        f"{zero}.leaf_module": DeepSpeedZeroLeafModuleConfig,
+        f"{zero}.zenflow": ZenFlowConfig,
+        "compile": CompileConfig,
+    }
 
 
 @pytest.mark.parametrize("part", sorted(_models()))
@@ -220,23 +234,43 @@ def test_the_table_has_every_top_level_key_that_deepspeed_reads() -> None:
 
 
 BASE = {
-    "train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
-    "bf16": {"enabled": True}, "zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
-}  # fmt: skip
+    "train_batch_size": 64,
+    "train_micro_batch_size_per_gpu": 2,
+    "gradient_accumulation_steps": 4,
+    "bf16": {"enabled": True},
+    "zero_optimization": {"stage": 2},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+}
 MUTATIONS: dict[str, tuple[Any, ...]] = {
-    "train_batch_size": (64, 60, 128, 0, -8, None), "train_micro_batch_size_per_gpu": (1, 2, 3, 8, None, 0),
-    "gradient_accumulation_steps": (1, 4, 5, None), "bf16.enabled": (True, False), "fp16.enabled": (True, False),
-    "zero_optimization.stage": (0, 1, 2, 3, 4, -1), "zero_optimization.nonsense": (1,), "nebula.enabled": (True,),
-    "zero_optimization.mics_shard_size": (4,), "zero_optimization.reduce_bucket_size": (0, 5e8, -1),
+    "train_batch_size": (64, 60, 128, 0, -8, None),
+    "train_micro_batch_size_per_gpu": (1, 2, 3, 8, None, 0),
+    "gradient_accumulation_steps": (1, 4, 5, None),
+    "bf16.enabled": (True, False),
+    "fp16.enabled": (True, False),
+    "zero_optimization.stage": (0, 1, 2, 3, 4, -1),
+    "zero_optimization.nonsense": (1,),
+    "nebula.enabled": (True,),
+    "zero_optimization.mics_shard_size": (4,),
+    "zero_optimization.reduce_bucket_size": (0, 5e8, -1),
     "zero_optimization.offload_optimizer.device": ("cpu", "nvme", "gpu", "none"),
-    "zero_optimization.offload_optimizer.ratio": (0.5, 1.0, 1.5), "zero_optimization.zero_hpz_partition_size": (8, -1),
-    "zero_optimization.offload_param.device": ("cpu", "disk"), "zero_optimization.compute_grad_norm": (True, False),
-    "zero_optimization.offload_optimizer.nonsense": (1,), "gradient_allreduce_op": ("sum", "mean"),
-    "bf16.bf16_master_weights_and_grads": (True,), "bf16.bf16_optimizer_states": (True,), "fp16.nonsense": (1,),
-    "fp16.fp16_master_weights_and_grads": (True,), "tensor_parallel.autotp_size": (1,), "compile.nonsense": (1,),
-    "elasticity.enabled": (False,), "zero_optimization.leaf_module.classes": (["Moe"],),
-    "zero_optimization.leaf_module.nonsense": (1,), "wandb.nonsense": (1,), "tensorboard.enabled": (True,),
-}  # fmt: skip
+    "zero_optimization.offload_optimizer.ratio": (0.5, 1.0, 1.5),
+    "zero_optimization.zero_hpz_partition_size": (8, -1),
+    "zero_optimization.offload_param.device": ("cpu", "disk"),
+    "zero_optimization.compute_grad_norm": (True, False),
+    "zero_optimization.offload_optimizer.nonsense": (1,),
+    "gradient_allreduce_op": ("sum", "mean"),
+    "bf16.bf16_master_weights_and_grads": (True,),
+    "bf16.bf16_optimizer_states": (True,),
+    "fp16.nonsense": (1,),
+    "fp16.fp16_master_weights_and_grads": (True,),
+    "tensor_parallel.autotp_size": (1,),
+    "compile.nonsense": (1,),
+    "elasticity.enabled": (False,),
+    "zero_optimization.leaf_module.classes": (["Moe"],),
+    "zero_optimization.leaf_module.nonsense": (1,),
+    "wandb.nonsense": (1,),
+    "tensorboard.enabled": (True,),
+}
 
 
 def test_we_refuse_what_deepspeed_refuses_and_nothing_else() -> None:

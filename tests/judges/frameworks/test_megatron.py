@@ -47,13 +47,25 @@ def configuration(settings: dict[str, Any], virtual: int) -> Any:
         field = name.removeprefix("--").replace("-", "_")
         field = RENAMED.get(field, field)
         if field in known:
-            values[field] = value if field != "moe_layer_freq" else eval(value)  # as Megatron-LM does; ours, not a user's
+            values[field] = (
+                value if field != "moe_layer_freq" else eval(value)
+            )  # as Megatron-LM does; ours, not a user's
     return cls(**values)
 
 
 def test_the_grid_is_large_and_varied() -> None:
     assert len(GRID) >= 300
-    for field in ("tensor", "pipeline", "virtual", "context", "expert", "recompute", "precision", "offload", "sharding"):
+    for field in (
+        "tensor",
+        "pipeline",
+        "virtual",
+        "context",
+        "expert",
+        "recompute",
+        "precision",
+        "offload",
+        "sharding",
+    ):
         assert len({getattr(s, field) for _, s in GRID}) >= 2, field
 
 

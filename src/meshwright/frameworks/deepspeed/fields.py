@@ -1,4 +1,4 @@
-"""Settings of a DeepSpeed JSON file, as DeepSpeed 0.19.8 reads it; the judges compare the table with its own classes."""
+"""Settings of a DeepSpeed JSON file, as DeepSpeed 0.19.8 reads it; judges compare the table with its own classes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ SHARD = (
       default=0),
     _(f"{ZERO}.overlap_comm", "flag", N_("overlap gradient reduction with the backward pass"),
       maps=("strategy.overlap_grad_reduce",), needs="sharded"),
-    _(f"{ZERO}.zero_hpz_partition_size", "int", N_("devices over which a second copy of the parameters is sharded (ZeRO++)"),
+    _(f"{ZERO}.zero_hpz_partition_size", "int", N_("devices over which a second copy of the parameters is "
+                                                   "sharded (ZeRO++)"),
       maps=("strategy.shard",), low=0, default=1, needs="stage3"),
     _(f"{ZERO}.mics_shard_size", "int", N_("devices that share one sharded copy (MiCS)"),
       maps=("strategy.shard",), versions="<0.19.8", needs="stage3", default=-1),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshwright.files import decode
 from meshwright.frameworks.account import Ledger, account
 from meshwright.frameworks.deepspeed import trainer
 from meshwright.frameworks.deepspeed.fields import ALSO_OPTIMIZERS, FORMAT, SHARDING, TABLE, VERSION, ZERO
-from meshwright.frameworks.records import Imported, Surroundings
-from meshwright.files import decode
 from meshwright.frameworks.lines import json_lines
+from meshwright.frameworks.records import Imported, Surroundings
 from meshwright.frameworks.text import read_json
 from meshwright.messages import N_, Text
 from meshwright.rules import any_configuration, deepspeed_configuration
@@ -44,7 +44,8 @@ def _understood(ledger: Ledger, around: Surroundings, version: str) -> Imported:
     job, strategy = _job_and_strategy(values, around, degrees, data, assumed)
     _idle(ledger, _stage(values))
     configuration = Configuration(format=FORMAT, version=version, values=dict(values), lines=ledger.lines,
-                                  devices=devices, data=data, environment=dict(around.environment), beside=dict(around.beside))  # fmt: skip
+                                  devices=devices, data=data, environment=dict(around.environment),
+                                  beside=dict(around.beside))  # fmt: skip
     return Imported(
         format=FORMAT, version=version, configuration=configuration, entries=tuple(ledger.entries.values()),
         findings=tuple(ledger.findings), sections={"job": job, "strategy": strategy}, devices=devices,
@@ -182,7 +183,8 @@ def _shard(values: dict[str, Any], stage: int, assumed: list[Text]) -> int:
         return whole
     if part and part > 1:
         assumed.append(
-            Text(N_("zero_hpz_partition_size shards a second copy of the parameters; the estimate shards all states over"
+            Text(N_("zero_hpz_partition_size shards a second copy of the parameters; the estimate shards all "
+                    "states over"
                     " {shard} ranks, which takes more memory"), shard=part)
         )  # fmt: skip
         return part

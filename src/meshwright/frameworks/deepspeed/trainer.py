@@ -1,4 +1,4 @@
-"""What the Hugging Face Trainer fills into a DeepSpeed file where it says "auto", and what must agree where it does not.
+"""What the Hugging Face Trainer fills into a DeepSpeed file that says "auto", and what must agree where it does not.
 
 After transformers 5.24 `integrations/deepspeed.py` (HfTrainerDeepSpeedConfig), which the judges run beside this.
 """
@@ -109,7 +109,9 @@ def _meet(ledger: Ledger, pair: Pair) -> None:
         ledger.values[pair.name] = pair.value
     elif pair.must_match and value is not None and value != pair.value:
         ledger.status(pair.name, "conflict")
-        text = Text(N_("the file has {name} = {value}, the Trainer {says}"), name=pair.name, value=value, says=pair.says)
+        text = Text(
+            N_("the file has {name} = {value}, the Trainer {says}"), name=pair.name, value=value, says=pair.says
+        )
         ledger.findings.append(hit(rule.MISMATCH, pair.name, text, None, file=value, trainer=pair.value))
 
 
@@ -121,7 +123,7 @@ def _unfilled(ledger: Ledger, name: str, *, trainer: bool) -> None:
             text = Text(N_("{name} is left to the Trainer ({beside})"), name=name, beside=known.beside)
             ledger.findings.append(hit(rule.AUTO_OPEN, name, text))
         return
-    text = Text(N_("nothing fills \"auto\" in {name}"), name=name)
+    text = Text(N_('nothing fills "auto" in {name}'), name=name)
     ledger.findings.append(hit(rule.AUTO_NOBODY, name, text))
 
 

@@ -25,7 +25,8 @@ def write(problem: Problem, strategy: Strategy, version: str = "") -> Exported:
     return Exported(
         format=FORMAT, version=version or VERSION, files=files, settings=tuple(flat.items()),
         missing=tuple(missing(problem, strategy)),
-        notes=(Text(N_("learning rate, betas and weight decay are \"auto\": the Trainer fills them; without it, write numbers")),),
+        notes=(Text(N_("learning rate, betas and weight decay are \"auto\": the Trainer fills them; without it, "
+                       "write numbers")),),
     )  # fmt: skip
 
 
@@ -129,12 +130,15 @@ def missing(problem: Problem, strategy: Strategy) -> Iterator[Missing]:
     """What is lost, never silently."""
     s = strategy
     table = (
-        ("strategy.pipeline", s.pipeline, s.pipeline > 1, N_("PipelineModule(num_stages=…) sets it; pipeline.stages only says it")),
+        ("strategy.pipeline", s.pipeline, s.pipeline > 1, N_("PipelineModule(num_stages=…) sets it; "
+                                                             "pipeline.stages only says it")),
         ("strategy.context", s.context, s.context > 1, N_("the model's attention must be wrapped for Ulysses")),
         ("strategy.recompute", s.recompute, s.recompute == "selective", _LOST),
-        ("strategy.offload", s.offload, s.offload == "activations", N_("works where the model calls deepspeed.checkpointing")),
+        ("strategy.offload", s.offload, s.offload == "activations", N_("works where the model calls "
+                                                                       "deepspeed.checkpointing")),
         ("strategy.shard", s.shard, bool(s.shard) and s.shard != s.data * s.context,
-         N_("zero_hpz_partition_size shards a second copy of the parameters; optimizer states stay sharded over all ranks")),
+         N_("zero_hpz_partition_size shards a second copy of the parameters; optimizer states stay sharded over "
+            "all ranks")),
         ("strategy.sequence_parallel", s.sequence_parallel, s.tensor > 1 and bool(s.sequence_parallel), _LOST),
         ("strategy.virtual", s.virtual, s.virtual > 1, _LOST),
         ("strategy.layers_per_stage", s.layers_per_stage, bool(s.layers_per_stage), _CODE),

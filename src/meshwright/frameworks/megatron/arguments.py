@@ -162,7 +162,9 @@ def devices_of(script: Script, command: list[str]) -> int | None:
     total = _count(script.variables.get("WORLD_SIZE"))
     each = _first(options, _EACH) or _first(script.scheduler, ("gpus-per-node", "ntasks-per-node")) or _gres(script)
     each = each or _first(script.variables, _EACH_VARIABLES)
-    nodes = _first(options, _NODES) or _first(script.scheduler, ("nodes", "N")) or _first(script.variables, _NODE_VARIABLES)
+    nodes = (
+        _first(options, _NODES) or _first(script.scheduler, ("nodes", "N")) or _first(script.variables, _NODE_VARIABLES)
+    )
     return each * (nodes or 1) if each else total
 
 
@@ -184,7 +186,7 @@ def _first(source: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
 
 
 def _count(value: Any) -> int | None:
-    return int(value) if isinstance(value, str) and value.isdecimal() and 0 < int(value[:9]) else None
+    return int(value) if isinstance(value, str) and value.isdecimal() and int(value[:9]) > 0 else None
 
 
 def _gres(script: Script) -> int | None:

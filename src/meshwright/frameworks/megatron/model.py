@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshwright.messages import N_, Text
-from meshwright.spec.model import Attention, Block, Mlp, ModelSpec, Moe, MultiLatentAttention
+from meshwright.spec.model import Attention, Block, Mlp, ModelSpec, Moe, MultiLatentAttention, NormKind
 
 # Vocabularies that a tokenizer's name fixes.
 VOCABULARIES = {"GPT2BPETokenizer": 50257}
@@ -22,7 +22,7 @@ def model_of(values: Values, assumed: list[Text]) -> ModelSpec | None:
     vocab = vocab or VOCABULARIES.get(str(values.get("--tokenizer-type")))
     if not (layers and hidden and heads and vocab) or layers > MOST or hidden < heads:
         return None
-    norm = "rms" if values.get("--normalization") == "RMSNorm" else "layer"
+    norm: NormKind = "rms" if values.get("--normalization") == "RMSNorm" else "layer"
     mixer = _mixer(values, hidden, heads)
     pattern = moe_layers(values, layers)
     dense = Block(mixer=mixer, mlp=_mlp(values, hidden), norm=norm)

@@ -104,9 +104,7 @@ def _optimizer(values: dict[str, Any], assumed: list[Text]) -> str:
 # ---------------------------------------------------------------------------------------------- strategy
 
 
-def _strategy(
-    values: dict[str, Any], degrees: dict[str, int], data: int | None, assumed: list[Text]
-) -> dict[str, Any]:
+def _strategy(values: dict[str, Any], degrees: dict[str, int], data: int | None, assumed: list[Text]) -> dict[str, Any]:
     framework, sharding = _sharding(values, assumed)
     virtual, split = _chunks(values, degrees["pipeline"])
     strategy: dict[str, Any] = {
@@ -205,8 +203,8 @@ def _recompute(values: dict[str, Any], assumed: list[Text]) -> dict[str, Any]:
     if mode == "full":
         method, count = values.get("--recompute-method"), values.get("--recompute-num-layers")
         if count and (method == "block" or count > 1):
-            assumed.append(Text(N_("{method} recomputation of {count} layers is counted as of every layer"), method=method,
-                                count=count))  # fmt: skip
+            text = N_("{method} recomputation of {count} layers is counted as of every layer")
+            assumed.append(Text(text, method=method, count=count))
         return {"recompute": mode}
     return {"recompute": "none"}
 

@@ -21,7 +21,14 @@ from meshwright.spec.strategy import Strategy
 
 SCRIPT = "pretrain.sh"
 Settings = Iterator[tuple[str, Any]]  # a flag has the value True
-OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "sgd-momentum": "sgd", "lion": "lion", "muon": "muon"}
+OPTIMIZERS = {
+    "adamw": "adam",
+    "adamw-bf16": "adam",
+    "sgd": "sgd",
+    "sgd-momentum": "sgd",
+    "lion": "lion",
+    "muon": "muon",
+}
 
 
 def write(problem: Problem, strategy: Strategy, version: str = "") -> Exported:
