@@ -96,7 +96,7 @@ _VALUES = st.recursive(
 @given(st.data())
 def test_any_value_of_any_setting_is_read_or_refused(data: st.DataObject) -> None:
     from meshwright.frameworks.deepspeed.fields import TABLE
-    from meshwright.frameworks.deepspeed.write import nested
+    from meshwright.frameworks.text import nested
 
     names = data.draw(st.lists(st.sampled_from([f.name for f in TABLE.fields]), max_size=6, unique=True))
     names = [n for n in names if not any(o != n and (o.startswith(f"{n}.") or n.startswith(f"{o}.")) for o in names)]

@@ -58,8 +58,22 @@ BROKEN: dict[str, tuple[bytes, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def found(source: bytes, trainer: dict[str, Any]) -> dict[str, Any]:
-    return {f.code: f for f in api.check(source, api.Target(devices=8, trainer=trainer)).findings}
+FSDP = "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 2\n"
+WRAP = f"{FSDP}  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+BROKEN |= {
+    "MW-F401": (f"{WRAP}  fsdp_transformer_layer_cls_to_wrap: BertLayer\n".encode(), {}),
+    "MW-F402": (f"{WRAP}  fsdp_cpu_ram_efficient_loading: true\n  fsdp_sync_module_states: false\n".encode(), {}),
+    "MW-F403": (WRAP.encode(), {}),
+    "MW-F404": (FSDP.encode(), {}),
+    "MW-F405": (f"{WRAP}  fsdp_activation_checkpointing_offload: true\n".encode(), {}),
+    "MW-F406": (f"{WRAP}parallelism_config:\n  parallelism_config_tp_size: 2\n".encode(), {}),
+    "MW-F407": (f"{WRAP}  fsdp_use_orig_params: true\n".encode(), {}),
+}
+MODEL = {"MW-F401": {"model": "gpt2", "cluster": "h100-sxm:8"}}  # rules that need the model
+
+
+def found(source: bytes, trainer: dict[str, Any], **target: Any) -> dict[str, Any]:
+    return {f.code: f for f in api.check(source, api.Target(devices=8, trainer=trainer, **target)).findings}
 
 
 def test_every_rule_about_files_has_a_case() -> None:
@@ -68,7 +82,7 @@ def test_every_rule_about_files_has_a_case() -> None:
 
 @pytest.mark.parametrize("id", sorted(BROKEN))
 def test_fires_and_says_what_to_do(id: str) -> None:
-    finding = found(*BROKEN[id])[id]
+    finding = found(*BROKEN[id], **MODEL.get(id, {}))[id]
     assert finding.fix is not None and finding.where
     for language in ("en", "es"):
         said = finding.message.render(language) + finding.fix.render(language)

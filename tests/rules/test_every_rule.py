@@ -295,7 +295,7 @@ def test_check_reports_it(id: str) -> None:
 
 def test_ids_and_severities() -> None:
     for id, rule in RULES.items():
-        files = {"MW-F0", "MW-F1", "MW-F2"}
+        files = {"MW-F0", "MW-F1", "MW-F2", "MW-F3", "MW-F4"}
         assert id[:5] in (
             files if rule.stage == "configuration" else {"MW-C1", "MW-C2", "MW-C3", "MW-C4", "MW-P1", "MW-A1"}
         )

@@ -31,11 +31,13 @@ def _known(text: str, name: str, where: str) -> float:
     """How many settings of a framework stand in the text; none where the file is of another kind."""
     suffix = Path(where).suffix.lower()
     kind = framework(name).syntax
-    if suffix in _SYNTAX and kind != _SYNTAX[suffix]:
+    if suffix in _SYNTAX and kind != _SYNTAX[suffix] and (name, suffix) not in _ALSO:
         return 0
     table = framework(name).table
     if kind == "arguments":
         found = {argument.replace("_", "-") for argument in _ARGUMENT.findall(text[: 10**6])}
+        keys = re.findall(r"^\s*([a-z]\w+)\s*(?::|\.{2,})", text[: 10**6], re.MULTILINE)  # of YAML, and of a dump
+        found |= {f"--{key.replace('_', '-')}" for key in keys}
         return sum(1 for argument in found if table.find(argument))
     if kind == "json" and not text.lstrip().startswith("{"):
         return 0
@@ -44,4 +46,6 @@ def _known(text: str, name: str, where: str) -> float:
     return len(words & own) - 0.001 * len(own)  # of two that know as many, the one with fewer settings
 
 
-_SYNTAX = {".json": "json", ".sh": "arguments", ".slurm": "arguments", ".toml": "toml", ".bash": "arguments"}
+_ALSO = {("megatron", ".yaml"), ("megatron", ".yml")}
+_SYNTAX = {".json": "json", ".sh": "arguments", ".slurm": "arguments", ".toml": "toml", ".bash": "arguments", ".yaml": "yaml",
+           ".yml": "yaml"}  # fmt: skip

@@ -19,8 +19,8 @@ MOST = 20_000  # words
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _KEYWORDS = frozenset(
-    ("if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "in", "function", "{", "}",
-     "!", "time")
+    ("if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "in", "function", "{",
+     "}", "!", "time")
 )  # fmt: skip
 _LAUNCHERS = frozenset(("torchrun", "python", "python3", "deepspeed", "srun", "accelerate", "mpirun"))
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv,

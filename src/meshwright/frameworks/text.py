@@ -6,6 +6,7 @@ Nothing here executes, expands or follows anything: YAML aliases and tags are re
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from meshwright.errors import InputError
@@ -133,3 +134,20 @@ def _plain_yaml(text: str, where: str, twice: list[str]) -> None:
                     twice.append(str(event.value))
                 stack[-1][1].add(event.value)
             key_next[-1] = not key_next[-1]
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted names as tables in tables."""
+    out: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, key = name.split(".")
+        here = out
+        for parent in parents:
+            here = here.setdefault(parent, {})
+        here[key] = value
+    return out
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """A JSON file as people write it."""
+    return json.dumps(data, indent=2) + "\n"

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.rules import (
+    accelerate_configuration,
     advice,
     any_configuration,
     batch,
@@ -31,7 +32,7 @@ from meshwright.spec.strategy import Strategy
 # Importing them registers their rules.
 BUILT_IN = (
     divisibility, batch, framework, precision, placement, advice, any_configuration, deepspeed_configuration,
-    megatron_configuration,
+    megatron_configuration, accelerate_configuration,
 )  # fmt: skip
 ORDER = {"error": 0, "warning": 1, "advice": 2, "info": 3}
 FIRST = "MW-C100"  # the other rules may divide by degrees

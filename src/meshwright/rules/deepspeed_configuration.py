@@ -165,7 +165,7 @@ configuration_rule(
     condition="stage == 3 with offload_param.device != none",
     source="deepspeed/runtime/zero/offload_config.py (valid only with stage 3); huggingface/trl#1268",
     where=f"{ZERO}.offload_param",
-    formats=DEEPSPEED,
+    formats=(*DEEPSPEED, "accelerate"),  # whose reader says it in DeepSpeed's names too
 )
 def offload_param(c: Configuration, context: RuleContext | None) -> Iterator[Hit]:
     """`offload_param` below stage 3, with the weights that stay on each device."""

@@ -18,6 +18,8 @@ CHAPTERS = {
     "MW-F0": "Any configuration file",
     "MW-F1": "DeepSpeed files",
     "MW-F2": "Megatron-LM arguments",
+    "MW-F3": "torchtitan files",
+    "MW-F4": "Accelerate files",
 }
 INTRODUCTION = """\
 # Rules

@@ -141,3 +141,36 @@ def megatron() -> list[tuple[Problem, Strategy]]:
             )
 
     return legal(itertools.chain(dense(), sparse()))
+
+
+def fsdp(*, pipeline: bool) -> list[tuple[Problem, Strategy]]:
+    """FSDP, HSDP and DDP with tensor and context parallelism, recomputation, offload, precision; pipelines if wanted."""
+
+    def cases() -> Iterator[tuple[Problem, Strategy]]:
+        grid = itertools.product(
+            ("none", "zero2", "zero3"),
+            (1, 2, 8),
+            (1, 2),
+            (1, 4) if pipeline else (1,),
+            (0, 8),
+            ("none", "full") if not pipeline else ("none", "selective", "full"),
+            ("none", "parameters"),
+            ("bf16", "fp32"),
+            (1, 2),
+        )
+        for sharding, tensor, context, stages, shard, recompute, offload, precision, micro in grid:
+            data = 64 // (tensor * context * stages)
+            if sharding == "none" and (tensor > 1 or context > 1 or shard or stages > 1):
+                continue
+            if shard and (shard >= data * context or shard % context):
+                continue
+            yield (
+                problem("llama-3.1-8b", "h100-sxm:64", precision=precision),
+                Strategy(
+                    framework="fsdp", data=data, tensor=tensor, context=context, pipeline=stages, sharding=sharding,
+                    shard=shard, recompute=recompute, offload=offload, precision=precision, micro_batch=micro,
+                    sequence_parallel=tensor > 1,
+                ),  # fmt: skip
+            )
+
+    return legal(cases())

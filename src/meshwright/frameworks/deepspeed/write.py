@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from meshwright.frameworks.account import AUTO
 from meshwright.frameworks.deepspeed.fields import FORMAT, OPTIMIZERS, TABLE, VERSION, ZERO
 from meshwright.frameworks.records import Exported, File, Missing
+from meshwright.frameworks.text import json_text, nested
 from meshwright.messages import N_, Text
 from meshwright.spec.plan import Problem
 from meshwright.spec.strategy import Strategy
@@ -20,8 +20,8 @@ HELD_BY_ALL = ("none", "zero1", "zero2", "zero3")
 def write(problem: Problem, strategy: Strategy, version: str = "") -> Exported:
     """The files, and what they cannot say."""
     flat = dict(settings(problem, strategy))
-    files = (File(name=CONFIG, text=_json(nested(flat))),
-             File(name=ARGUMENTS, text=_json(training_arguments(problem, strategy))))  # fmt: skip
+    files = (File(name=CONFIG, text=json_text(nested(flat))),
+             File(name=ARGUMENTS, text=json_text(training_arguments(problem, strategy))))  # fmt: skip
     return Exported(
         format=FORMAT, version=version or VERSION, files=files, settings=tuple(flat.items()),
         missing=tuple(missing(problem, strategy)),
@@ -151,19 +151,3 @@ def missing(problem: Problem, strategy: Strategy) -> Iterator[Missing]:
     for name, value, lost, reason in table:
         if lost:
             yield Missing(name=name, value=value, reason=Text(reason))
-
-
-def nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """Dotted names as tables in tables."""
-    out: dict[str, Any] = {}
-    for name, value in flat.items():
-        *parents, key = name.split(".")
-        here = out
-        for parent in parents:
-            here = here.setdefault(parent, {})
-        here[key] = value
-    return out
-
-
-def _json(data: dict[str, Any]) -> str:
-    return json.dumps(data, indent=2) + "\n"
