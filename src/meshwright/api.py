@@ -898,7 +898,7 @@ def _imported(
 def _judged(imported: Imported, model: ModelSpec | None, cluster: Cluster | None, target: Target) -> Checked:
     from meshwright.frameworks.check import judge
 
-    model = model or imported.model
+    model = model or imported.model or (_model(None, imported.settings, None) if "model" in imported.sections else None)
     needed = [name for name, value in (("--model", model), ("--cluster", cluster)) if value is None]
     if model is None or cluster is None:
         text = Text(N_("memory and speed are not judged: {names} is not given"), names=", ".join(needed))

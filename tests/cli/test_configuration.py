@@ -209,7 +209,19 @@ def test_export_shows_files_as_they_are(run) -> None:
 
 def test_export_of_a_row_of_a_plan(run, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
-    run("plan", "llama-3.1-8b", "--cluster", "h100-sxm:8", "--framework", "megatron", "--gbs", "128", "--json", "-o", str(plan))
+    run(
+        "plan",
+        "llama-3.1-8b",
+        "--cluster",
+        "h100-sxm:8",
+        "--framework",
+        "megatron",
+        "--gbs",
+        "128",
+        "--json",
+        "-o",
+        str(plan),
+    )
     document = json.loads(run("export", "--plan", str(plan), "--rank", "2", "--to", "megatron", "--json").stdout)
     assert document["strategy"]["tensor"] == json.loads(plan.read_text())["ranked"][1]["estimate"]["strategy"]["tensor"]
     result = run("export", "--plan", str(plan), "--rank", "99", "--to", "megatron")
@@ -224,7 +236,12 @@ def test_export_of_what_rules_forbid_is_no(run) -> None:
 def test_convert_shows_the_table_and_the_files(run, script: str) -> None:
     result = run("convert", script, "--cluster", "h100-sxm:8", "--to", "deepspeed")
     assert result.exit_code == 0, result.output
-    for part in ("--tensor-model-parallel-size = 8", "tensor_parallel.autotp_size = 8", "no counterpart", "ds_config.json"):
+    for part in (
+        "--tensor-model-parallel-size = 8",
+        "tensor_parallel.autotp_size = 8",
+        "no counterpart",
+        "ds_config.json",
+    ):
         assert part in result.stdout, part
     document = json.loads(run("convert", script, "--cluster", "h100-sxm:8", "--to", "deepspeed", "--json").stdout)
     assert document["from"] == "megatron" and {row["verdict"] for row in document["table"]} >= {"maps", "lost"}

@@ -69,6 +69,11 @@ BROKEN |= {
     "MW-F406": (f"{WRAP}parallelism_config:\n  parallelism_config_tp_size: 2\n".encode(), {}),
     "MW-F407": (f"{WRAP}  fsdp_use_orig_params: true\n".encode(), {}),
 }
+BROKEN |= {
+    "MW-F301": (b"[parallelism]\ntensor_parallel_degree = 3\n", {}),
+    "MW-F302": (b"[training]\nlocal_batch_size = 3\n[parallelism]\npipeline_parallel_degree = 2\n"
+                b"pipeline_parallel_microbatch_size = 2\n", {}),
+}  # fmt: skip
 MODEL = {"MW-F401": {"model": "gpt2", "cluster": "h100-sxm:8"}}  # rules that need the model
 
 
@@ -101,7 +106,7 @@ def test_they_never_touch_a_strategy() -> None:
 
 
 def test_other_formats_are_left_alone() -> None:
-    file = Configuration(format="torchtitan", version="", values={"train_batch_size": 7}, data=2)
+    file = Configuration(format="another", version="", values={"train_batch_size": 7}, data=2)
     assert list(check_configuration(file)) == []
 
 

@@ -55,6 +55,7 @@ FRAMEWORKS: dict[str, Framework] = {
     for f in (
         Framework("deepspeed", "DeepSpeed", "deepspeed", "json", "meshwright.frameworks.deepspeed"),
         Framework("megatron", "Megatron-LM", "megatron", "arguments", "meshwright.frameworks.megatron"),
+        Framework("torchtitan", "torchtitan", "fsdp", "toml", "meshwright.frameworks.torchtitan"),
         Framework("accelerate", "Hugging Face Accelerate", "fsdp", "yaml", "meshwright.frameworks.accelerate"),
     )
 }

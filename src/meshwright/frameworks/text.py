@@ -6,6 +6,8 @@ Nothing here executes, expands or follows anything: YAML aliases and tags are re
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -134,6 +136,26 @@ def _plain_yaml(text: str, where: str, twice: list[str]) -> None:
                     twice.append(str(event.value))
                 stack[-1][1].add(event.value)
             key_next[-1] = not key_next[-1]
+
+
+def read_toml(content: str | bytes, *, where: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """The tables in TOML text, and on which line each setting stands. TOML refuses what stands twice."""
+    text = decode(content, where=where)
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError too
+        raise InputError(
+            Text(N_("not valid TOML: {reason}"), reason=reason_of(error)), where=where, fix=Text(CORRECT)
+        ) from None
+    lines: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[([\w.\- ]{1,200})\]", line):
+            section = header[1].strip()
+            lines[section] = number
+        elif key := re.match(r"\s*([\w\-]{1,200})\s*=", line):
+            lines[f"{section}.{key[1]}" if section else key[1]] = number
+    return shallow(data, where), lines
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

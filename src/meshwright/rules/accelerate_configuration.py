@@ -154,7 +154,9 @@ def of_the_version(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
 @configuration_rule(
     "MW-F406",
     title=N_("The mesh of the file uses every process"),
-    reason=N_("Each process has one coordinate on every axis of the mesh, so the sizes multiply to the number of processes."),
+    reason=N_(
+        "Each process has one coordinate on every axis of the mesh, so the sizes multiply to the number of processes."
+    ),
     fix=N_("Change one size so that the product equals num_processes."),
     condition="dp_replicate * dp_shard * tp * cp * sp == num_processes",
     source="accelerate parallelism_config.py ParallelismConfig",
@@ -196,7 +198,9 @@ def of_the_other_version(c: Configuration, _: RuleContext | None) -> Iterator[Hi
     version = fsdp(c)
     first = ("sharding_strategy", "backward_prefetch", "backward_prefetch_policy", "forward_prefetch", "use_orig_params",
              "sync_module_states")  # fmt: skip
-    idle = [name for name in first if version == 2 and c.values.get(f"{FSDP}{name}") not in (None, False, "NO_PREFETCH")]
+    idle = [
+        name for name in first if version == 2 and c.values.get(f"{FSDP}{name}") not in (None, False, "NO_PREFETCH")
+    ]
     if version == 1 and isinstance(c.values.get(f"{FSDP}reshard_after_forward"), bool):
         idle.append("reshard_after_forward")
     for name in idle:

@@ -20,6 +20,7 @@ from meshwright.rules import (
     megatron_configuration,
     placement,
     precision,
+    torchtitan_configuration,
 )
 from meshwright.rules.base import RULES, Rule, RuleContext
 from meshwright.spec.cluster import Cluster
@@ -32,7 +33,7 @@ from meshwright.spec.strategy import Strategy
 # Importing them registers their rules.
 BUILT_IN = (
     divisibility, batch, framework, precision, placement, advice, any_configuration, deepspeed_configuration,
-    megatron_configuration, accelerate_configuration,
+    megatron_configuration, accelerate_configuration, torchtitan_configuration,
 )  # fmt: skip
 ORDER = {"error": 0, "warning": 1, "advice": 2, "info": 3}
 FIRST = "MW-C100"  # the other rules may divide by degrees

@@ -64,7 +64,17 @@ def test_written_files_are_read_back_as_the_same_strategy(data: st.DataObject) -
     back = read(yaml, Surroundings(beside=json.loads(arguments)))
     assert [f for f in (*back.findings, *check_configuration(back.configuration)) if f.severity == "error"] == []
     again = back.sections["strategy"]
-    for field in ("tensor", "context", "sharding", "shard", "recompute", "offload", "precision", "micro_batch", "framework"):
+    for field in (
+        "tensor",
+        "context",
+        "sharding",
+        "shard",
+        "recompute",
+        "offload",
+        "precision",
+        "micro_batch",
+        "framework",
+    ):
         default = getattr(Strategy(recompute="none"), field)
         assert again.get(field, default) == getattr(strategy, field), field
     assert back.sections["job"]["global_batch"] == 512 and back.devices == 64

@@ -289,4 +289,4 @@ def test_every_pair_of_formats_has_a_conversion_table() -> None:
 
     for one, other in itertools.permutations(FRAMEWORKS.values(), 2):
         both = [ours for ours, here, there in conversion_table(one.table, other.table) if here and there]
-        assert {"strategy.sharding", "strategy.micro_batch", "job.global_batch"} <= set(both)
+        assert {"strategy.sharding", "strategy.tensor", "strategy.precision"} <= set(both)

@@ -167,8 +167,17 @@ def fsdp(*, pipeline: bool) -> list[tuple[Problem, Strategy]]:
             yield (
                 problem("llama-3.1-8b", "h100-sxm:64", precision=precision),
                 Strategy(
-                    framework="fsdp", data=data, tensor=tensor, context=context, pipeline=stages, sharding=sharding,
-                    shard=shard, recompute=recompute, offload=offload, precision=precision, micro_batch=micro,
+                    framework="fsdp",
+                    data=data,
+                    tensor=tensor,
+                    context=context,
+                    pipeline=stages,
+                    sharding=sharding,
+                    shard=shard,
+                    recompute=recompute,
+                    offload=offload,
+                    precision=precision,
+                    micro_batch=micro,
                     sequence_parallel=tensor > 1,
                 ),  # fmt: skip
             )

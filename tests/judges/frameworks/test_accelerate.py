@@ -136,5 +136,7 @@ def test_layer_classes_are_those_of_transformers(family: str) -> None:
     names = {"gemma3_text": "gemma3"}
     module = importlib.import_module(f"transformers.models.{names.get(family, family)}")
     source = Path(module.__file__).parent / f"modeling_{names.get(family, family)}.py"
-    listed = set(re.findall(r'"(\w+)"', " ".join(re.findall(r"_no_split_modules[^=]*=\s*\[([^\]]*)\]", source.read_text()))))
+    listed = set(
+        re.findall(r'"(\w+)"', " ".join(re.findall(r"_no_split_modules[^=]*=\s*\[([^\]]*)\]", source.read_text())))
+    )
     assert set(LAYER_CLASSES[family][:1]) <= listed, listed

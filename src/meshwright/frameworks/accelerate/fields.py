@@ -126,6 +126,4 @@ MEGATRON_FIELDS = (
       "strategy.context", low=1),
 )  # fmt: skip
 
-TABLE = Table(
-    FORMAT, (*TOP, *FSDP_FIELDS, *DEEPSPEED_FIELDS, *MESH_FIELDS, *MEGATRON_FIELDS), strict_from="0.0"
-)
+TABLE = Table(FORMAT, (*TOP, *FSDP_FIELDS, *DEEPSPEED_FIELDS, *MESH_FIELDS, *MEGATRON_FIELDS), strict_from="0.0")

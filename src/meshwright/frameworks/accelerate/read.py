@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.files import decode
-from meshwright.frameworks.account import account
 from meshwright.frameworks.accelerate.fields import DEEPSPEED, DP, FORMAT, FSDP, MEGATRON, MESH, TABLE, VERSION
+from meshwright.frameworks.account import account
 from meshwright.frameworks.deepspeed import trainer
 from meshwright.frameworks.lines import yaml_lines
 from meshwright.frameworks.records import Imported, Surroundings
