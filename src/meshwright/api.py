@@ -847,7 +847,8 @@ def convert(
             checked.open[0], where=where or str(source)[:200], fix=Text(N_("name one, e.g. {examples}"),
                                                                       examples="--model llama-3.1-8b --cluster h100:8"),
         )  # fmt: skip
-    return convertor.convert(checked, export(checked.problem, checked.strategy, to), to)
+    strategy, changes = convertor.adapted(checked.strategy, to)
+    return convertor.convert(checked, export(checked.problem, strategy, to), to, changes)
 
 
 def project_file(imported: Imported, given: Mapping[str, Mapping[str, Any]], language: str = "en") -> str:

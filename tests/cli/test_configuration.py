@@ -160,7 +160,8 @@ def test_import_writes_a_project_file_that_other_verbs_read(run, good: str, tmp_
 def test_standard_input_and_trainer_arguments(run, tmp_path: Path) -> None:
     arguments = tmp_path / "training_args.json"
     arguments.write_text('{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "bf16": true}')
-    text = json.dumps({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"},
+    text = json.dumps({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+        "bf16": {"enabled": "auto"},
                        "gradient_accumulation_steps": "auto"})  # fmt: skip
     result = run("import", "-", "--trainer-args", str(arguments), "--devices", "8", "--json", input=text)
     assert json.loads(result.stdout)["sections"]["job"]["global_batch"] == 32
@@ -168,7 +169,8 @@ def test_standard_input_and_trainer_arguments(run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [(["check", "missing.json"], "missing.json"), (["check"], "FILE"), (["export", "gpt2", "--cluster", "h100-sxm:8"], "--to"),
+    [(["check", "missing.json"], "missing.json"), (["check"], "FILE"), (["export", "gpt2", "--cluster", "h100-sxm:8"],
+        "--to"),
      (["export", "gpt2", "--cluster", "h100-sxm:8", "--to", "deepsped"], "deepspeed"),
      (["convert", "missing.json", "--to", "megatron"], "missing.json")],
 )  # fmt: skip
@@ -237,7 +239,7 @@ def test_convert_shows_the_table_and_the_files(run, script: str) -> None:
     result = run("convert", script, "--cluster", "h100-sxm:8", "--to", "deepspeed")
     assert result.exit_code == 0, result.output
     for part in (
-        "--tensor-model-parallel-size = 8",
+        "--tensor-model-parallel-size = 8 → tensor_parallel.autotp_size = 8",
         "tensor_parallel.autotp_size = 8",
         "no counterpart",
         "ds_config.json",

@@ -17,7 +17,8 @@ _JOB = ("seq_len", "global_batch", "precision", "optimizer", "tokens", "software
 
 READING = stack(
     option("--from", "from_", metavar="FORMAT", section=CONFIGURATION_FILE,
-           help=N_("The framework of the file, where it is not recognised: deepspeed, megatron.")),
+           help=N_("The framework of the file, where it is not recognised: deepspeed, megatron, torchtitan or "
+                   "accelerate.")),
     option("--framework-version", "version", metavar="VERSION", section=CONFIGURATION_FILE,
            help=N_("Version of the framework; default: the one its judge has.")),
     option("--trainer-args", "trainer", metavar="FILE", section=CONFIGURATION_FILE, envvar=None,

@@ -47,5 +47,6 @@ def _known(text: str, name: str, where: str) -> float:
 
 
 _ALSO = {("megatron", ".yaml"), ("megatron", ".yml")}
-_SYNTAX = {".json": "json", ".sh": "arguments", ".slurm": "arguments", ".toml": "toml", ".bash": "arguments", ".yaml": "yaml",
+_SYNTAX = {".json": "json", ".sh": "arguments", ".slurm": "arguments", ".toml": "toml", ".bash": "arguments",
+".yaml": "yaml",
            ".yml": "yaml"}  # fmt: skip

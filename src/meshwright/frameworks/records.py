@@ -86,5 +86,5 @@ class Counterpart:
     ours: str
     source: tuple[tuple[str, Any], ...]  # names and values as read
     target: tuple[tuple[str, Any], ...]
-    verdict: str  # maps, lost, added
+    verdict: str  # maps, changed, lost, added, program
     note: Text | None = None

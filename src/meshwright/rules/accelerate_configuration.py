@@ -38,7 +38,8 @@ def fsdp(c: Configuration) -> int:
 @configuration_rule(
     "MW-F401",
     title=N_("The class to wrap is one of the model"),
-    reason=N_("FSDP makes a unit of each module of the named class; a class that the model does not have is refused, and "
+    reason=N_("FSDP makes a unit of each module of the named class; a class that the model does not have is "
+              "refused, and "
               "without a class the whole model is one unit, gathered at once."),
     fix=N_("Name the class of the model's transformer layer."),
     condition="class in the layer classes of the model",
@@ -65,7 +66,8 @@ def wrap_class(c: Configuration, context: RuleContext | None) -> Iterator[Hit]:
 @configuration_rule(
     "MW-F402",
     title=N_("Loading on one rank needs the weights to be broadcast"),
-    reason=N_("With RAM-efficient loading only the first rank reads the weights; without synchronising, the others train "
+    reason=N_("With RAM-efficient loading only the first rank reads the weights; without synchronising, the "
+              "others train "
               "on random ones. Accelerate and transformers refuse it."),
     fix=N_("Set fsdp_sync_module_states to true."),
     condition="not cpu_ram_efficient_loading or sync_module_states",
@@ -76,7 +78,8 @@ def wrap_class(c: Configuration, context: RuleContext | None) -> Iterator[Hit]:
 def ram_efficient(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
     """One rank loads, nobody tells the others."""
     if fsdp(c) and c.on(f"{FSDP}cpu_ram_efficient_loading") and c.values.get(f"{FSDP}sync_module_states") is False:
-        yield Hit(f"{FSDP}sync_module_states", Text(N_("fsdp_cpu_ram_efficient_loading without fsdp_sync_module_states")),
+        yield Hit(f"{FSDP}sync_module_states", Text(N_("fsdp_cpu_ram_efficient_loading without "
+                                                       "fsdp_sync_module_states")),
                   None, {"legal": True})  # fmt: skip
 
 
@@ -84,7 +87,8 @@ def ram_efficient(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
     "MW-F403",
     severity="info",
     title=N_("FSDP 2 keeps all weights in fp32 under mixed precision"),
-    reason=N_("Accelerate's FSDP 2 path casts the whole module to fp32, also frozen weights that were loaded in 16 bits; "
+    reason=N_("Accelerate's FSDP 2 path casts the whole module to fp32, also frozen weights that were loaded in "
+              "16 bits; "
               "FSDP 1 casts what is trained. With LoRA the resident weights double."),
     fix=N_("For LoRA use FSDP 1, or load and train in bf16 without mixed precision."),
     condition="fsdp_version == 1, or mixed_precision == no, or all weights are trained",
@@ -127,7 +131,8 @@ def one_unit(c: Configuration, context: RuleContext | None) -> Iterator[Hit]:
 @configuration_rule(
     "MW-F405",
     title=N_("FSDP settings belong to its version"),
-    reason=N_("reshard_after_forward is true or false in FSDP 2; offloading checkpointed inputs needs FSDP 2 and activation "
+    reason=N_("reshard_after_forward is true or false in FSDP 2; offloading checkpointed inputs needs FSDP 2 "
+              "and activation "
               "checkpointing."),
     fix=N_("Use the setting of the version, or the other version."),
     condition="as FullyShardedDataParallelPlugin asserts",
@@ -141,7 +146,8 @@ def of_the_version(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
     reshard = v.get(f"{FSDP}reshard_after_forward")
     offload = c.on(f"{FSDP}activation_checkpointing_offload")
     table = (
-        ("reshard_after_forward", version == 2 and reshard is not None and not isinstance(reshard, bool), "true, false"),
+        ("reshard_after_forward", version == 2 and reshard is not None and not isinstance(reshard, bool),
+            "true, false"),
         ("activation_checkpointing_offload", offload and not c.on(f"{FSDP}activation_checkpointing"),
          "fsdp_activation_checkpointing"),
         ("activation_checkpointing_offload", offload and version == 1, "fsdp_version 2"),
@@ -185,7 +191,8 @@ def mesh_product(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
     "MW-F407",
     severity="info",
     title=N_("A setting has an effect in this version of FSDP"),
-    reason=N_("Sharding strategy, prefetch policies, original parameters and synchronising belong to FSDP 1; FSDP 2 drops "
+    reason=N_("Sharding strategy, prefetch policies, original parameters and synchronising belong to FSDP 1; "
+              "FSDP 2 drops "
               "them. reshard_after_forward as true or false belongs to FSDP 2."),
     fix=N_("Remove it, or use the version it belongs to."),
     condition="the setting belongs to fsdp_version",
@@ -196,7 +203,8 @@ def mesh_product(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
 def of_the_other_version(c: Configuration, _: RuleContext | None) -> Iterator[Hit]:
     """Settings that FSDP drops."""
     version = fsdp(c)
-    first = ("sharding_strategy", "backward_prefetch", "backward_prefetch_policy", "forward_prefetch", "use_orig_params",
+    first = ("sharding_strategy", "backward_prefetch", "backward_prefetch_policy", "forward_prefetch",
+        "use_orig_params",
              "sync_module_states")  # fmt: skip
     idle = [
         name for name in first if version == 2 and c.values.get(f"{FSDP}{name}") not in (None, False, "NO_PREFETCH")

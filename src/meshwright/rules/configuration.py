@@ -106,5 +106,6 @@ ANSWERS: dict[str, Callable[[Configuration], bool]] = {
     "MW-A133": lambda c: any("expandable_segments:True" in c.environment.get(name, "") for name in ALLOCATOR),
     "MW-C101": lambda c: c.format == "torchtitan",  # MW-F301 says it in the file's names
     "MW-C106": lambda c: bool(c.values.get("--pipeline-model-parallel-layout")),
+    "MW-C201": lambda c: c.format == "deepspeed" and c.data is not None,  # MW-F101 does the same sum in its names
     "MW-C308": lambda c: any(c.values.get(f"zero_optimization.leaf_module.{k}") for k in ("classes", "names")),
 }

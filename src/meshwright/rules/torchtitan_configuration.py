@@ -17,7 +17,8 @@ SEVERAL = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPip
 @configuration_rule(
     "MW-F301",
     title=N_("The degrees multiply to the number of devices"),
-    reason=N_("The batch is sharded over dp_shard and then each sequence over cp: context parallelism is an axis of its own, "
+    reason=N_("The batch is sharded over dp_shard and then each sequence over cp: context parallelism is an "
+              "axis of its own, "
               "not taken out of data parallelism. One degree may be -1: what is left."),
     fix=N_("Set data_parallel_shard_degree to -1, and it takes what is left."),
     condition="dp_replicate * dp_shard * cp * tp * pp == devices",

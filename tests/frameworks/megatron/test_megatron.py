@@ -278,9 +278,27 @@ def test_convert_shows_what_maps_and_what_is_lost() -> None:
     assert table["strategy.tensor"].target == (("tensor_parallel.autotp_size", 8),)
     assert table["strategy.sharding"].verdict == "maps"
     assert table["strategy.recompute"].verdict == "lost" and table["strategy.recompute"].note is not None
-    assert {c.verdict for c in converted.table} <= {"maps", "lost", "added"}
+    assert {c.verdict for c in converted.table} <= {"maps", "changed", "lost", "added", "program"}
+    assert table["model.layers"].verdict == "program"
     names = {e.name for e in converted.left}
     assert "--tensor-model-parallel-size" not in names
+
+
+@pytest.mark.parametrize(
+    ("to", "changed"),
+    [
+        ("torchtitan", {"strategy.sharding"}),
+        ("accelerate", {"strategy.sharding"}),
+        ("deepspeed", set()),
+        ("megatron", set()),
+    ],
+)
+def test_what_the_other_framework_has_not_becomes_the_nearest(to: str, changed: set[str]) -> None:
+    """Megatron's distributed optimizer is ZeRO-1, which FSDP has not; the rest maps."""
+    text = LAUNCH.replace("--bf16", "--bf16 --use-distributed-optimizer").replace("parallel-size 8", "parallel-size 2")
+    converted = api.convert(text.encode(), to, api.Target(cluster="h100-sxm:32"), format="megatron")
+    assert {c.ours for c in converted.table if c.verdict == "changed"} == changed
+    assert converted.exported.files  # type: ignore[union-attr]
 
 
 def test_every_pair_of_formats_has_a_conversion_table() -> None:

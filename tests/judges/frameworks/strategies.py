@@ -144,7 +144,8 @@ def megatron() -> list[tuple[Problem, Strategy]]:
 
 
 def fsdp(*, pipeline: bool) -> list[tuple[Problem, Strategy]]:
-    """FSDP, HSDP and DDP with tensor and context parallelism, recomputation, offload, precision; pipelines if wanted."""
+    """FSDP, HSDP and DDP with tensor and context parallelism, recomputation, offload, precision; pipelines if "
+    "wanted."""
 
     def cases() -> Iterator[tuple[Problem, Strategy]]:
         grid = itertools.product(
@@ -179,7 +180,7 @@ def fsdp(*, pipeline: bool) -> list[tuple[Problem, Strategy]]:
                     precision=precision,
                     micro_batch=micro,
                     sequence_parallel=tensor > 1,
-                ),  # fmt: skip
+                ),
             )
 
     return legal(cases())

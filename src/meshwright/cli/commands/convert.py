@@ -27,7 +27,13 @@ from meshwright.messages import N_
     ),
 )
 @click.argument("file")
-@option("--to", "to", metavar="FORMAT", required=True, help=N_("The framework to write for: deepspeed, megatron."))
+@option(
+    "--to",
+    "to",
+    metavar="FORMAT",
+    required=True,
+    help=N_("The framework to write for: deepspeed, megatron, torchtitan or accelerate."),
+)
 @option("--dir", "folder", metavar="DIR", section=OUTPUT, envvar=None, help=N_("Write the files into this folder."))
 @TARGET
 def command(screen: Screen, file: str, to: str, folder: str | None, from_: str | None, **options: Any) -> int:

@@ -26,7 +26,13 @@ from meshwright.messages import N_, Text
     ),
 )
 @MODEL_ARGUMENT
-@option("--to", "to", metavar="FORMAT", required=True, help=N_("The framework to write for: deepspeed, megatron."))
+@option(
+    "--to",
+    "to",
+    metavar="FORMAT",
+    required=True,
+    help=N_("The framework to write for: deepspeed, megatron, torchtitan or accelerate."),
+)
 @option("--framework-version", "version", metavar="VERSION",
         help=N_("Version of the framework; default: the one its judge has."))  # fmt: skip
 @option("--plan", "plan", metavar="FILE", envvar=None, help=N_("A plan or an estimate written by --json."))

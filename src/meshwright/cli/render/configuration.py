@@ -21,7 +21,10 @@ STATUS: dict[str, str] = {
     "unknown": N_("Unknown"),
     "conflict": N_("In conflict"),
 }
-VERDICTS: dict[str, str] = {"maps": N_("maps"), "lost": N_("no counterpart"), "added": N_("added")}
+VERDICTS: dict[str, str] = {
+    "maps": N_("maps"), "changed": N_("changes"), "lost": N_("no counterpart"), "added": N_("added"),
+    "program": N_("in the program"),
+}  # fmt: skip
 
 
 def head(imported: Any) -> str:
@@ -199,8 +202,13 @@ def draw_converted(converted: Any, view: View, folder: str | None) -> Iterable[A
     yield parts.line(head(checked.imported), "bold")
     yield parts.line(parts.problem_line(checked.problem))
     yield parts.line(parts.strategy_words(checked.strategy))
-    yield parts.heading(say(N_("Settings")))
-    yield parts.grid_table(counterparts_grid(converted), view, left=range(5))
+    for verdict in VERDICTS:
+        rows = [c for c in converted.table if c.verdict == verdict]
+        if rows:
+            yield parts.heading(say(VERDICTS[verdict]))
+        for c in rows:
+            both = " → ".join(part for part in (_spelt(c.source), _spelt(c.target)) if part)
+            yield parts.line(f"{c.ours}: {both}" + (f" ({tell(c.note)})" if c.note else ""), indent=2)
     if converted.left:
         yield parts.heading(say(N_("Not carried over")))
         yield parts.line(", ".join(entry.name for entry in converted.left), indent=2)

@@ -278,7 +278,7 @@ def missing(problem: Problem, strategy: Strategy) -> Iterator[Missing]:
     s, job, model = strategy, problem.job, problem.model
     odd = _not_gpt(model)
     table = (
-        ("model", model.name, bool(odd), Text(N_("Megatron's GPT has no {what}"), what=", ".join(odd))),
+        ("model", model.name, bool(odd), Text(N_("Megatron's GPT has no {what}"), what=odd[0] if odd else "")),
         ("job.optimizer", job.optimizer, job.optimizer == "adamw-bf16",
          Text(N_("set the types of moments and master weights by --use-precision-aware-optimizer"))),
         ("job.tokens", job.tokens, not job.tokens, Text(N_("not given: --train-iters is an example"))),
@@ -291,18 +291,18 @@ def missing(problem: Problem, strategy: Strategy) -> Iterator[Missing]:
             yield Missing(name=name, value=value, reason=reason)
 
 
-def _not_gpt(model: ModelSpec) -> list[str]:
+def _not_gpt(model: ModelSpec) -> list[Text]:
     """Parts of a model that GPT arguments cannot say."""
     mixers = {block.mixer for block in model.blocks}
     mlps = {block.mlp for block in model.blocks if isinstance(block.mlp, Mlp)}
     found = (
-        ("recurrent or mixed layers", any(not isinstance(m, Attention | MultiLatentAttention) for m in mixers)),
-        ("layers with several kinds of attention", len(mixers) > 1),
-        ("MLPs of several widths", len(mlps) > 1),
-        ("encoder", model.encoder_layers > 0 or any(b.cross for b in model.blocks)),
-        ("parallel attention and MLP", any(b.parallel for b in model.blocks)),
-        ("norms beyond two a layer", any(b.norms > 2 for b in model.blocks)),
-        ("extra parameters", bool(model.extras)),
-        ("untied positions or norms of the embedding", model.embedding_norm != "none" or not model.has_head),
+        (N_("recurrent or mixed layers"), any(not isinstance(m, Attention | MultiLatentAttention) for m in mixers)),
+        (N_("layers with several kinds of attention"), len(mixers) > 1),
+        (N_("MLPs of several widths"), len(mlps) > 1),
+        (N_("encoder"), model.encoder_layers > 0 or any(b.cross for b in model.blocks)),
+        (N_("parallel attention and MLP"), any(b.parallel for b in model.blocks)),
+        (N_("norms beyond two a layer"), any(b.norms > 2 for b in model.blocks)),
+        (N_("extra parameters"), bool(model.extras)),
+        (N_("norm of the embedding, or model without a head"), model.embedding_norm != "none" or not model.has_head),
     )
-    return [name for name, there in found if there]
+    return [Text(name) for name, there in found if there]

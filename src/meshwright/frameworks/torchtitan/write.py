@@ -22,7 +22,8 @@ def write(problem: Problem, strategy: Strategy, version: str = "") -> Exported:
     return Exported(
         format=FORMAT, version=version or VERSION, files=(File(name=CONFIG, text=_toml(problem, strategy, flat)),),
         settings=tuple(flat.items()), missing=tuple(missing(problem, strategy)),
-        notes=(Text(N_("dataset and tokenizer are those of the machine: set training.dataset and model.hf_assets_path")),),
+        notes=(Text(N_("dataset and tokenizer are those of the machine: set training.dataset and "
+                       "model.hf_assets_path")),),
     )  # fmt: skip
 
 
@@ -102,5 +103,5 @@ def _toml(problem: Problem, strategy: Strategy, flat: dict[str, Any]) -> str:
         if section not in document:
             document.add(tomlkit.nl())
             document.add(section, tomlkit.table())
-        document[section].add(key, value)  # type: ignore[union-attr]
+        document[section].add(key, value)
     return tomlkit.dumps(document)
