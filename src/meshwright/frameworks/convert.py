@@ -14,8 +14,8 @@ from meshwright.frameworks.check import Checked
 from meshwright.frameworks.fields import Table
 from meshwright.frameworks.records import Counterpart, Exported
 from meshwright.frameworks.registry import framework
-from meshwright.spec.configuration import Entry
 from meshwright.messages import N_, Text
+from meshwright.spec.configuration import Entry
 from meshwright.spec.estimate import Refusal
 from meshwright.spec.strategy import Strategy
 
@@ -50,9 +50,9 @@ def adapted(strategy: Strategy, to: str) -> tuple[Strategy, dict[str, tuple[str,
         for field, by in NEAREST.items()
         if (after := by.get(runs, {}).get(before := getattr(strategy, field))) is not None
     }
-    fields = {name.removeprefix("strategy."): after for name, (_, after) in changes.items()}
+    fields: dict[str, Any] = {name.removeprefix("strategy."): after for name, (_, after) in changes.items()}
     if fields.get("schedule") == "1f1b" and strategy.virtual > 1:
-        fields["virtual"], changes["strategy.virtual"] = 1, (str(strategy.virtual), "1")  # type: ignore[assignment]
+        fields["virtual"], changes["strategy.virtual"] = 1, (str(strategy.virtual), "1")
     return dataclasses.replace(strategy, framework=runs, **fields), changes
 
 

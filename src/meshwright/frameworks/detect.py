@@ -39,7 +39,7 @@ def _known(text: str, name: str, where: str) -> float:
         keys = re.findall(r"^\s*([a-z]\w+)\s*(?::|\.{2,})", text[: 10**6], re.MULTILINE)  # of YAML, and of a dump
         found |= {f"--{key.replace('_', '-')}" for key in keys}
         return sum(1 for argument in found if table.find(argument))
-    if kind == "json" and not text.lstrip().startswith("{"):
+    if kind == "json" and text.lstrip()[:1] != "{":
         return 0
     words = set(re.findall(r"[A-Za-z_][\w-]*", text[: 10**6]))
     own = {part for known in table.by_name for part in known.split(".")}

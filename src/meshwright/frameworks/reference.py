@@ -82,7 +82,8 @@ def conversions() -> str:
         for ours in fields
     ]
     parts = ["# The same setting in every framework", "", GENERATED, "",
-             "What `convert` goes by: settings in one row say the same; `–` means that there is no counterpart.", ""]  # fmt: skip
+             "What `convert` goes by: settings in one row say the same; `–` means that there is no counterpart.",
+             ""]  # fmt: skip
     return "\n".join([*parts, *_table(("Here", *(f.title for f in frameworks)), rows), ""])
 
 
