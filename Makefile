@@ -11,12 +11,13 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 MODEL ?= llama-3.1-70b
 CLUSTER ?= h100-sxm:512
 
-.PHONY: help plan test fast judge test-frameworks lint types imports doctest locale format bench size clean
+.PHONY: help plan test fast judge test-frameworks lint types imports doctest locale format bench change size clean
 
 help:
 	@echo "make plan    create $(VENV), install, plan $(MODEL) on $(CLUSTER)"
 	@echo "make test    everything that CI checks: lint, types, imports, doctests, tests, judges"
 	@echo "make fast    the core tests only        make judge   the tests against real torch and transformers"
+	@echo "make change  what this checkout predicts otherwise than BASE (default origin/main, else main)"
 	@echo "make test-frameworks    configurations judged by the frameworks' own parsers"
 	@echo "make lint | types | imports | doctest | format | locale | bench | size | clean"
 

@@ -35,6 +35,7 @@ VERBS: dict[str, Verb] = {
     "explain": Verb("explain", N_("a term of a result, a rule code or a concept"), KNOWLEDGE),
     "catalog": Verb("catalog", N_("models, accelerators, nodes and links, with sources"), KNOWLEDGE),
     "validate": Verb("validate", N_("predictions against measured runs, with the error by group"), KNOWLEDGE),
+    "bench": Verb("bench", N_("measure the machine at hand"), KNOWLEDGE),
     "launch": Verb("", N_("write launch files"), LATER),
     "simulate": Verb("", N_("a timeline of one step"), LATER),
     "diagnose": Verb("", N_("read logs and traces"), LATER),
