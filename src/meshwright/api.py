@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from meshwright.frameworks.check import Checked
     from meshwright.frameworks.convert import Converted
     from meshwright.frameworks.records import Exported, Imported
+    from meshwright.resilience.objective import Share
+    from meshwright.resilience.situation import Options
     from meshwright.spec.cluster import Cluster
     from meshwright.spec.estimate import Estimate, Refusal
     from meshwright.spec.finding import Finding

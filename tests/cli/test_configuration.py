@@ -253,3 +253,14 @@ def test_convert_shows_the_table_and_the_files(run, script: str) -> None:
 def test_help_in_both_languages(run, verb: str) -> None:
     english, spanish = run(verb, "--help"), run("--lang", "es", verb, "--help")
     assert "Usage:" in english.stdout and "Uso:" in spanish.stdout and "Configuration file:" not in spanish.stdout
+
+
+def test_variables_of_the_place_where_it_runs(run, tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "torchrun --nproc_per_node 8 --nnodes $NODES a.py --tensor-model-parallel-size $TP --bf16 --num-layers 4"
+    )
+    document = json.loads(run("import", str(path), "--env", "NODES=4", "--env", "TP=2", "--json").stdout)
+    assert document["devices"] == 32 and document["sections"]["strategy"]["tensor"] == 2
+    result = run("import", str(path), "--env", "NODES")
+    assert result.exit_code == 2 and "--env" in result.stderr

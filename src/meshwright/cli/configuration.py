@@ -23,6 +23,8 @@ READING = stack(
            help=N_("Version of the framework; default: the one its judge has.")),
     option("--trainer-args", "trainer", metavar="FILE", section=CONFIGURATION_FILE, envvar=None,
            help=N_("JSON file with the arguments of the Hugging Face Trainer, which fill in \"auto\".")),
+    option("--env", "environment", metavar="NAME=VALUE", multiple=True, section=CONFIGURATION_FILE, envvar=None,
+           help=N_("A variable that is set where the file runs; may be repeated.")),
     option("--devices", metavar="N", section=CONFIGURATION_FILE, help=N_("Devices of the run, where no cluster "
                                                                          "is named.")),
     option("--model", metavar="MODEL", section=CONFIGURATION_FILE, help=N_("Model, where the file does not "
@@ -39,7 +41,8 @@ def target_of(screen: Screen, options: dict[str, Any]) -> Any:
     job = {name: options.pop(name) for name in _JOB if name in options}
     return api.Target(
         model=options.pop("model"), cluster=options.pop("cluster", None), devices=options.pop("devices"),
-        trainer=_trainer(trainer) if trainer else {}, version=options.pop("version") or "", job=job,
+        trainer=_trainer(trainer) if trainer else {}, environment=_environment(options.pop("environment")),
+        version=options.pop("version") or "", job=job,
         settings=screen.settings, strategy={"sharding": sharding_of(options), **options} if options else {},
     )  # fmt: skip
 
@@ -60,3 +63,14 @@ def _trainer(path: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(Text(N_("a configuration is a table of settings, and this is none")), where=path, fix=fix)
     return data
+
+
+def _environment(assignments: tuple[str, ...]) -> dict[str, str]:
+    for item in assignments:
+        if not item.partition("=")[0].isidentifier() or "=" not in item:
+            raise InputError(
+                Text(N_("'{item}' is not of the form NAME=VALUE"), item=item[:80]),
+                where="--env",
+                fix=Text(N_("write it like {examples}"), examples="--env CUDA_DEVICE_MAX_CONNECTIONS=1"),
+            )
+    return {name: value for name, _, value in (item.partition("=") for item in assignments)}

@@ -168,6 +168,44 @@ MAX_MEMORY = option("--max-memory", "max_memory_fraction", metavar="SHARE",
                     section=THE_STRATEGY, help=N_("Share of device memory that may be used, e.g. 90%."))  # fmt: skip
 
 
+FAILURES = stack(
+    option("--failures", metavar="NAME", section=SURVIVAL,
+           help=N_("Failure rate of the catalogue, e.g. default or llama-3-405b (see `catalog list failures`).")),
+    option("--rate", metavar="N", section=SURVIVAL, help=N_("Your own rate: failures in 1,000 node-days.")),
+    option("--mtti", metavar="TIME", section=SURVIVAL,
+           help=N_("Mean time between interruptions measured on this cluster, e.g. 3h.")),
+    option("--storage", metavar="NAME", section=SURVIVAL,
+           help=N_("Storage of the catalogue for checkpoints (see `catalog list storage`).")),
+    option("--storage-write", "write", metavar="RATE", section=SURVIVAL,
+           help=N_("What storage takes from all nodes together, e.g. 200GB/s.")),
+    option("--storage-read", "read", metavar="RATE", section=SURVIVAL,
+           help=N_("What storage gives to all nodes together; default: as it writes.")),
+)  # fmt: skip
+SAVING = stack(
+    option("--incidents", metavar="FILE", section=SURVIVAL, envvar=None,
+           help=N_("Take the failure rate from an incident log (CSV).")),
+    option("--policy", metavar="NAME", section=SURVIVAL,
+           help=N_("blocking, async, two-tier, peer or replicas; default async.")),
+    option("--interval", metavar="TIME", section=SURVIVAL,
+           help=N_("Work between checkpoints, e.g. 30min; default: the best.")),
+    option("--steps", metavar="N", section=SURVIVAL, help=N_("The same in steps.")),
+    option("--recovery", metavar="NAME", section=SURVIVAL, help=N_("automatic or manual.")),
+    option("--spares", "spare_kind", metavar="NAME", section=SURVIVAL,
+           help=N_("hot (running), warm (booted) or cold spare nodes.")),
+    option("--spare-nodes", metavar="N", section=SURVIVAL,
+           help=N_("How many; default: enough in 99 % of cases.")),
+    option("--repair", metavar="TIME", section=SURVIVAL, help=N_("How long a broken node is away, e.g. 2d.")),
+    option("--slow", "slowdown", metavar="SHARE", section=SURVIVAL,
+           help=N_("Extra time of the slowest rank over the others, e.g. 5%.")),
+    option("--keep", "kept", metavar="N", section=SURVIVAL, help=N_("Checkpoints to keep (default 2).")),
+    option("--hook-bytes", metavar="N", section=SURVIVAL,
+           help=N_("State of gradient hooks per gradient on every rank, e.g. 4 for fp32 error feedback.")),
+    option("--measured", metavar="SHARE", section=SURVIVAL,
+           help=N_("Useful share that a run reached: what the model does not explain is shown.")),
+    option("--trials", metavar="N", section=SURVIVAL, help=N_("Simulated runs (default 200).")),
+)  # fmt: skip
+
+
 def verb(
     name: str, *, help: str, examples: Sequence[str], forms: Sequence[str] = ()
 ) -> Callable[[Callable[..., int]], click.Command]:

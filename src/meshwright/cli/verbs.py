@@ -26,6 +26,7 @@ VERBS: dict[str, Verb] = {
     "size": Verb("size", N_("the fewest devices, or the least cost, for a deadline or a budget"), PLANNING),
     "scale": Verb("scale", N_("what more devices buy, and where communication takes over"), PLANNING),
     "compare": Verb("compare", N_("strategies or result files side by side"), PLANNING),
+    "resilience": Verb("resilience", N_("checkpoints, failures, spares, and going on with fewer nodes"), PLANNING),
     "import": Verb(
         "import_", N_("read the configuration of a framework: what each setting means for the plan"), CONFIGURATIONS
     ),
