@@ -152,6 +152,14 @@ def requirements(c: Configuration, context: RuleContext | None) -> Iterator[Hit]
         ("--train-iters", bool(v.get("--train-iters")) and bool(v.get("--train-samples")), N_("no --train-samples")),
         ("--expert-model-parallel-size", degree(c, "--expert-model-parallel-size") > 1 and not v.get("--num-experts"),
          "--num-experts"),
+        ("--overlap-moe-expert-parallel-comm",
+         on("--overlap-moe-expert-parallel-comm") and degree(c, "--pipeline-model-parallel-size") > 1
+         and not any(chunks) and not v.get("--pipeline-model-parallel-layout"),
+         "--num-virtual-stages-per-pipeline-rank"),
+        ("--overlap-moe-expert-parallel-comm", on("--overlap-moe-expert-parallel-comm") and full,
+         N_("no full recomputation")),
+        ("--overlap-moe-expert-parallel-comm", on("--overlap-moe-expert-parallel-comm")
+         and degree(c, "--expert-model-parallel-size") == 1, "--expert-model-parallel-size"),
         ("--mla-down-proj-fusion", on("--mla-down-proj-fusion") and not on("--multi-latent-attention"),
          "--multi-latent-attention"),
         ("--multi-latent-attention", on("--multi-latent-attention") and on("--group-query-attention"),

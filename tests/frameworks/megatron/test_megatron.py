@@ -17,7 +17,7 @@ from meshwright.errors import InputError
 from meshwright.frameworks.megatron import layout
 from meshwright.frameworks.megatron.model import list_sum
 from meshwright.frameworks.megatron.read import read
-from meshwright.frameworks.megatron.write import SCRIPT, write
+from meshwright.frameworks.megatron.write import SCRIPT, overlaps_experts, write
 from meshwright.frameworks.records import Imported, Surroundings
 from meshwright.rules import RuleContext, check
 from meshwright.rules.configuration import check_configuration
@@ -79,6 +79,7 @@ def test_a_written_script_is_read_back_as_the_same(data: st.DataObject) -> None:
     )
     problem = Problem(model=spec, cluster=cluster(f"h100-sxm:{devices}"), job=job)
     assume(not any(f.severity == "error" for f in check(RuleContext(spec, problem.cluster, job, strategy))))
+    assume(not strategy.overlap_expert or overlaps_experts(strategy, spec))
     back = read(write(problem, strategy).files[0].text, Surroundings())
     assert [f for f in (*back.findings, *check_configuration(back.configuration)) if f.severity == "error"] == []
     assert back.devices == devices
@@ -175,6 +176,7 @@ def test_a_variable_that_is_not_set_is_no_number() -> None:
         ("--bf16 --fp16", "MW-F204"),
         ("--use-torch-fsdp2 --pipeline-model-parallel-size 2", "MW-F204"),
         ("--train-iters 10 --train-samples 10", "MW-F204"),
+        ("--overlap-moe-expert-parallel-comm --num-experts 8", "MW-F204"),
         ("--expert-model-parallel-size 2", "MW-F204"),
         ("--tp-comm-overlap --tensor-model-parallel-size 2", "MW-F204"),
         ("--seq-length 8192 --max-position-embeddings 4096", "MW-F204"),
@@ -308,3 +310,17 @@ def test_every_pair_of_formats_has_a_conversion_table() -> None:
     for one, other in itertools.permutations(FRAMEWORKS.values(), 2):
         both = [ours for ours, here, there in conversion_table(one.table, other.table) if here and there]
         assert {"strategy.sharding", "strategy.tensor", "strategy.precision"} <= set(both)
+
+
+def test_an_overlap_that_megatron_refuses_is_listed_not_written() -> None:
+    problem = Problem(
+        model=model("mixtral-8x7b"), cluster=cluster("h100-sxm:64"), job=Job(seq_len=4096, global_batch=256)
+    )
+    for pipeline, virtual, written in ((1, 1, True), (2, 1, False), (2, 2, True)):
+        strategy = Strategy(
+            data=64 // pipeline, pipeline=pipeline, virtual=virtual, expert=8, overlap_expert=True,
+            schedule="interleaved" if virtual > 1 else "1f1b",
+        )  # fmt: skip
+        exported = write(problem, strategy)
+        assert ("--overlap-moe-expert-parallel-comm" in dict(exported.settings)) == written
+        assert ("strategy.overlap_expert" in {m.name for m in exported.missing}) != written

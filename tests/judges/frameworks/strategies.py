@@ -134,6 +134,7 @@ def megatron() -> list[tuple[Problem, Strategy]]:
                     sharding="zero1",
                     recompute=recompute,
                     recompute_ops=("moe_act", "core_attn"),
+                    overlap_expert=expert > 1,
                     sequence_parallel=tensor > 1,
                     overlap_grad_reduce=overlap,
                     overlap_param_gather=overlap,

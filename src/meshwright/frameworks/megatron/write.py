@@ -141,7 +141,7 @@ def parallel_arguments(problem: Problem, strategy: Strategy) -> Settings:
     if model.is_moe:
         yield "--expert-model-parallel-size", s.expert
         yield "--expert-tensor-parallel-size", s.expert_tensor
-        if s.overlap_expert and s.expert > 1:
+        if overlaps_experts(s, model):
             yield "--overlap-moe-expert-parallel-comm", True
     if s.sharding == "zero1":
         yield "--use-distributed-optimizer", True
@@ -154,6 +154,16 @@ def parallel_arguments(problem: Problem, strategy: Strategy) -> Settings:
     if s.overlap_tensor and s.tensor > 1:
         yield "--tp-comm-overlap", True
     yield from _memory(s, model)
+
+
+def overlaps_experts(s: Strategy, model: ModelSpec) -> bool:
+    """Whether Megatron can overlap the all-to-all of experts as the strategy wants (megatron-core "
+    "TransformerConfig)."""
+    wanted = bool(s.overlap_expert) and s.expert > 1
+    staged = s.pipeline == 1 or s.virtual > 1
+    modules = model.mtp_layers == 0 or (model.mtp_layers == 1 and s.pipeline > 1)
+    again = s.recompute == "full" or (s.recompute == "selective" and "moe" in s.recompute_ops)
+    return wanted and staged and modules and not again and s.precision not in ("fp32", "tf32")
 
 
 def _stages(model: ModelSpec, s: Strategy) -> Settings:
@@ -282,6 +292,10 @@ def missing(problem: Problem, strategy: Strategy) -> Iterator[Missing]:
         ("job.optimizer", job.optimizer, job.optimizer == "adamw-bf16",
          Text(N_("set the types of moments and master weights by --use-precision-aware-optimizer"))),
         ("job.tokens", job.tokens, not job.tokens, Text(N_("not given: --train-iters is an example"))),
+        ("strategy.overlap_expert", s.overlap_expert,
+         bool(s.overlap_expert) and s.expert > 1 and not overlaps_experts(s, model),
+         Text(N_("Megatron overlaps it with virtual stages in a pipeline, without recomputing experts or whole "
+                 "layers only"))),
         ("strategy.loss", s.loss, s.loss != "auto", Text(N_("set in the code that builds the model, not in a file"))),
         ("strategy.schedule", s.schedule, s.schedule not in ("1f1b", "interleaved"),
          Text(N_("not in the main line of Megatron-Core"))),
