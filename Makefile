@@ -11,13 +11,14 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 MODEL ?= llama-3.1-70b
 CLUSTER ?= h100-sxm:512
 
-.PHONY: help plan test fast judge test-frameworks lint types imports doctest locale format bench change size clean
+.PHONY: help plan test fast judge test-frameworks gradsync lint types imports doctest locale format bench change size clean
 
 help:
 	@echo "make plan    create $(VENV), install, plan $(MODEL) on $(CLUSTER)"
 	@echo "make test    everything that CI checks: lint, types, imports, doctests, tests, judges"
 	@echo "make fast    the core tests only        make judge   the tests against real torch and transformers"
 	@echo "make change  what this checkout predicts otherwise than BASE (default origin/main, else main)"
+	@echo "make gradsync  the tests of gradient synchronisation on real processes (two to five minutes)"
 	@echo "make test-frameworks    configurations judged by the frameworks' own parsers"
 	@echo "make lint | types | imports | doctest | format | locale | bench | size | clean"
 
@@ -49,13 +50,16 @@ $(FRAMEWORKS_VENV)/.judge: $(FRAMEWORKS_VENV)/bin/python pyproject.toml tools/in
 	bash tools/install_frameworks.sh $(FRAMEWORKS_VENV) $(TORCH) $(TRANSFORMERS)
 	@touch $@
 
-test: lint types imports doctest fast judge test-frameworks size
+test: lint types imports doctest fast judge test-frameworks gradsync size
 
 fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -q
 
 judge: $(TORCH_VENV)/.judge
 	$(TORCH_VENV)/bin/python -m pytest -q -o addopts="--strict-markers --import-mode=importlib" -m judge_torch tests/judges
+
+gradsync: $(TORCH_VENV)/.judge
+	$(TORCH_VENV)/bin/python -m pytest -q -o addopts="--strict-markers --import-mode=importlib" -m gradsync tests/gradsync
 
 test-frameworks: $(FRAMEWORKS_VENV)/.judge
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -q -o addopts="--strict-markers --import-mode=importlib" -m judge_frameworks tests/judges
