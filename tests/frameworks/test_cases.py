@@ -109,7 +109,7 @@ def test_a06_host_memory_of_100b(inputs: Path, stage: int, tensor: int, fits: bo
     assert estimate is not None
     assert estimate.host_bytes == pytest.approx(host, rel=0.2)  # the states alone; each process adds about 4 GB
     assert (estimate.host_bytes <= 376e9) == fits
-    assert ("MW-A135" in {f.code for f in checked.findings}) != fits
+    assert ("MW-A136" in {f.code for f in checked.findings}) != fits
 
 
 @pytest.mark.parametrize(("flag", "bytes_per_parameter"), [(True, 6 + 12 / 4), (False, 18)])
@@ -146,7 +146,7 @@ def test_a28_seventy_billion_and_one_host(inputs: Path, host: float, fits: bool)
     )
     assert checked.estimate is not None and checked.passes == fits
     if not fits:
-        need = finding(checked, "MW-A135").data["need"]
+        need = finding(checked, "MW-A136").data["need"]
         assert need == pytest.approx(1242e9, rel=0.05)
 
 

@@ -250,7 +250,7 @@ CASES: dict[str, tuple[RuleContext, RuleContext]] = {
         estimated(context(recompute="full", tensor=4), "FITS", 75e9, calm),
     ),
     "MW-A133": (estimated(context(), "TIGHT", 79e9, calm), estimated(context(), "FITS", 40e9, calm)),
-    "MW-A135": (
+    "MW-A136": (
         estimated(context(offload="parameters", **deepspeed, sharding="zero3"), "OVER", 9e9, calm, host=1242e9),
         estimated(context(offload="parameters", **deepspeed, sharding="zero3"), "FITS", 9e9, calm, host=1000e9),
     ),

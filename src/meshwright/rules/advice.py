@@ -804,7 +804,7 @@ def host_over(c: RuleContext) -> bool:
 
 
 @rule(
-    "MW-A135",
+    "MW-A136",
     severity="advice",
     stage="estimate",
     title=N_("The host holds what is offloaded"),
