@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 TORCH_VENV := .venv-torch
+FRAMEWORKS_VENV := .venv-frameworks
 BIN := $(VENV)/bin
 JOBS ?= 2
 TORCH := torch==2.13.0
@@ -10,7 +11,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 MODEL ?= llama-3.1-70b
 CLUSTER ?= h100-sxm:512
 
-.PHONY: help plan test fast judge gradsync lint types imports doctest locale format bench change size clean
+.PHONY: help plan test fast judge test-frameworks gradsync lint types imports doctest locale format bench change size clean
 
 help:
 	@echo "make plan    create $(VENV), install, plan $(MODEL) on $(CLUSTER)"
@@ -18,6 +19,7 @@ help:
 	@echo "make fast    the core tests only        make judge   the tests against real torch and transformers"
 	@echo "make change  what this checkout predicts otherwise than BASE (default origin/main, else main)"
 	@echo "make gradsync  the tests of gradient synchronisation on real processes (two to five minutes)"
+	@echo "make test-frameworks    configurations judged by the frameworks' own parsers"
 	@echo "make lint | types | imports | doctest | format | locale | bench | size | clean"
 
 plan: $(VENV)/.core
@@ -41,7 +43,14 @@ $(TORCH_VENV)/.judge: $(TORCH_VENV)/bin/python pyproject.toml
 	bash tools/install_judges.sh $(TORCH_VENV) $(TORCH) $(TRANSFORMERS)
 	@touch $@
 
-test: lint types imports doctest fast judge gradsync size
+$(FRAMEWORKS_VENV)/bin/python:
+	bash tools/make_venv.sh "$(PYTHON)" $(FRAMEWORKS_VENV)
+
+$(FRAMEWORKS_VENV)/.judge: $(FRAMEWORKS_VENV)/bin/python pyproject.toml tools/install_frameworks.sh
+	bash tools/install_frameworks.sh $(FRAMEWORKS_VENV) $(TORCH) $(TRANSFORMERS)
+	@touch $@
+
+test: lint types imports doctest fast judge test-frameworks gradsync size
 
 fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -q
@@ -51,6 +60,9 @@ judge: $(TORCH_VENV)/.judge
 
 gradsync: $(TORCH_VENV)/.judge
 	$(TORCH_VENV)/bin/python -m pytest -q -o addopts="--strict-markers --import-mode=importlib" -m gradsync tests/gradsync
+
+test-frameworks: $(FRAMEWORKS_VENV)/.judge
+	$(FRAMEWORKS_VENV)/bin/python -m pytest -q -o addopts="--strict-markers --import-mode=importlib" -m judge_frameworks tests/judges
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -91,4 +103,4 @@ size:
 	bash tools/install_size.sh "$(PYTHON)"
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(TORCH_VENV) $(FRAMEWORKS_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from meshwright.catalog.verbs import Added, Row, Shown
     from meshwright.engine.explain import Subject
     from meshwright.engine.search.space import Constraints
+    from meshwright.frameworks.check import Checked
+    from meshwright.frameworks.convert import Converted
+    from meshwright.frameworks.records import Exported, Imported
     from meshwright.gradsync.measure import Bench
     from meshwright.resilience.objective import Share
     from meshwright.resilience.situation import Options
@@ -399,12 +402,7 @@ def _fill_categories(fields: dict[str, Any], problem: Problem, assumptions: list
 def _fill_degrees(fields: dict[str, Any], problem: Problem, assumptions: list[Text]) -> None:
     devices = problem.cluster.devices
     model_ranks = fields.get("tensor", 1) * fields.get("pipeline", 1) * fields.get("context", 1)
-    if problem.model.is_moe and "expert_tensor" not in fields:  # Megatron's default, also without expert parallelism
-        fields["expert_tensor"] = fields.get("tensor", 1)
-        if fields["expert_tensor"] > 1:
-            assumptions.append(
-                Text(N_("{name} {value}, because none was given"), name="expert tensor", value=fields["expert_tensor"])
-            )
+    _fill_expert_tensor(fields, problem, assumptions)
     if "data" in fields:
         used = model_ranks * fields["data"]
         if used != devices:
@@ -429,6 +427,15 @@ def _fill_degrees(fields: dict[str, Any], problem: Problem, assumptions: list[Te
             fix=_mesh_fix(model_ranks, devices, problem.cluster),
         )
     fields["data"] = devices // model_ranks
+
+
+def _fill_expert_tensor(fields: dict[str, Any], problem: Problem, assumptions: list[Text]) -> None:
+    if problem.model.is_moe and "expert_tensor" not in fields:  # Megatron's default, also without expert parallelism
+        fields["expert_tensor"] = fields.get("tensor", 1)
+        if fields["expert_tensor"] > 1:
+            assumptions.append(
+                Text(N_("{name} {value}, because none was given"), name="expert tensor", value=fields["expert_tensor"])
+            )
 
 
 def _mesh_fix(model_ranks: int, devices: int, cluster: Cluster) -> Text:
@@ -849,6 +856,143 @@ def catalog_validate(paths: Sequence[str | Path] = ()) -> list[Finding]:
     from meshwright.catalog import verbs
 
     return verbs.validate(paths)
+
+
+# ---------------------------------------------------------------------------------------------- configurations
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a configuration is read for: model, cluster and job as for `problem`, and degrees that it leaves out.
+
+    `trainer` are arguments of the Hugging Face Trainer; `devices` counts them where no cluster is named.
+    """
+
+    model: str | Path | ModelSpec | None = None
+    model_text: str | bytes | None = None
+    cluster: str | Path | Cluster | None = None
+    devices: int | str | None = None
+    trainer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    version: str = ""
+    job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    strategy: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Settings = dataclasses.field(default_factory=Settings)
+
+
+def import_(source: str | Path | bytes, target: Target | None = None, *, format: str = "", where: str = "") -> Imported:
+    """The configuration of a framework (a path, or its content as bytes), every setting accounted for."""
+    return _imported(source, target or Target(), format, where)[0]
+
+
+def check(source: str | Path | bytes, target: Target | None = None, *, format: str = "", where: str = "") -> Checked:
+    """A configuration judged: the file, its strategy, memory and speed; the last three need model and cluster."""
+    return _judged(*_imported(source, target or Target(), format, where), target or Target())
+
+
+def export(problem: Problem, strategy: Strategy, format: str, *, version: str = "") -> Exported | Refusal:
+    """The files of a strategy for a framework, and what they cannot express; or the findings that forbid it."""
+    from meshwright.frameworks import verbs
+    from meshwright.rules.base import RuleContext
+    from meshwright.rules.check import check as findings_of
+    from meshwright.spec.estimate import Refusal
+
+    wanted = dataclasses.replace(strategy, framework=verbs.runs(format))
+    findings = findings_of(RuleContext(problem.model, problem.cluster, problem.job, wanted))
+    if any(finding.severity == "error" for finding in findings):
+        return Refusal(strategy=wanted, findings=findings)
+    return verbs.write_files(problem, wanted, format, version)
+
+
+def convert(
+    source: str | Path | bytes, to: str, target: Target | None = None, *, format: str = "", where: str = ""
+) -> Converted:
+    """A configuration of one framework as that of another, with the table of what maps, changes or is lost."""
+    from meshwright.frameworks import convert as convertor
+
+    target = target or Target()
+    imported, model, cluster = _imported(source, target, format, where)
+    checked = _judged(imported, model, cluster, target)
+    if checked.problem is None or checked.strategy is None:
+        raise UsageError(
+            checked.open[0], where=where or str(source)[:200], fix=Text(N_("name one, e.g. {examples}"),
+                                                                      examples="--model llama-3.1-8b --cluster h100:8"),
+        )  # fmt: skip
+    strategy, changes = convertor.adapted(checked.strategy, to)
+    return convertor.convert(checked, export(checked.problem, strategy, to), to, changes)
+
+
+def project_file(imported: Imported, given: Mapping[str, Mapping[str, Any]], language: str = "en") -> str:
+    """What was imported as the text of a project file."""
+    from meshwright.frameworks import project
+
+    return project.project_file(imported, given, language)
+
+
+def framework_of(format: str) -> str:
+    """Which framework of a strategy a format belongs to."""
+    from meshwright.frameworks import verbs
+
+    return verbs.runs(format)
+
+
+def formats() -> tuple[str, ...]:
+    """Frameworks whose configurations are read and written."""
+    from meshwright.frameworks.registry import FRAMEWORKS
+
+    return tuple(FRAMEWORKS)
+
+
+def _imported(
+    source: str | Path | bytes, target: Target, format: str, where: str
+) -> tuple[Imported, ModelSpec | None, Cluster | None]:
+    from meshwright.frameworks import verbs
+    from meshwright.frameworks.records import Surroundings
+
+    settings = target.settings
+    named = target.model is not None or settings.get("model", "name") or settings.get("model", "path")
+    model = _model(target.model, settings, target.model_text) if named else None
+    known = target.cluster is not None or settings.get("cluster", "name") or settings.get("cluster", "path")
+    cluster = _cluster(target.cluster, settings, None) if known else None
+    devices = whole(target.devices, "devices", where="--devices") if target.devices is not None else None
+    degrees = {
+        name: _strategy_field(name, target.strategy[name])
+        for name in ("tensor", "pipeline", "context")
+        if target.strategy.get(name) is not None
+    }
+    around = Surroundings(
+        devices=cluster.devices if cluster else devices, hidden=model.hidden if model else None, beside=target.trainer,
+        environment=target.environment, version=target.version, **degrees,
+    )  # fmt: skip
+    return verbs.read_file(source, around, format, where=where), model, cluster
+
+
+def _judged(imported: Imported, model: ModelSpec | None, cluster: Cluster | None, target: Target) -> Checked:
+    from meshwright.frameworks.check import judge
+
+    model = model or imported.model or (_model(None, imported.settings, None) if "model" in imported.sections else None)
+    needed = [name for name, value in (("--model", model), ("--cluster", cluster)) if value is None]
+    if model is None or cluster is None:
+        text = Text(N_("memory and speed are not judged: {names} is not given"), names=", ".join(needed))
+        return judge(imported, None, None, open=(text,))
+    project = Settings({k: v for k, v in target.settings.sections.items() if k not in ("strategy", "model", "cluster")})
+    settings = project.overlaid(imported.sections)
+    case = problem(model=model, cluster=cluster, settings=settings, **target.job)
+    strategy, assumed = _file_strategy(case, settings, target.strategy)
+    return judge(imported, case, strategy, assumptions=(*case.assumptions, *assumed))
+
+
+def _file_strategy(problem: Problem, settings: Settings, given: Mapping[str, Any]) -> tuple[Strategy, tuple[Text, ...]]:
+    """The strategy of a file as it is: degrees that do not fit the devices are for the rules to report."""
+    values = {**settings.section("strategy"), **{k: v for k, v in given.items() if v is not None}}
+    fields = {name: _strategy_field(name, value) for name, value in values.items()}
+    assumptions: list[Text] = []
+    _fill_categories(fields, problem, assumptions)
+    _fill_expert_tensor(fields, problem, assumptions)
+    ranks = fields.get("tensor", 1) * fields.get("pipeline", 1) * fields.get("context", 1)
+    fields.setdefault("data", max(problem.cluster.devices // ranks, 1))
+    fields.setdefault("sequence_parallel", fields.get("tensor", 1) > 1)
+    return Strategy(**fields), tuple(assumptions)
 
 
 def _no_constraints() -> Constraints:

@@ -17,6 +17,7 @@ THE_STRATEGY = N_("Partition")
 SURVIVAL = N_("Failures and checkpoints")
 OUTPUT = N_("Output")
 CONFIGURATION = N_("Project file")
+CONFIGURATION_FILE = N_("Configuration file")
 _LANGUAGE = N_("Language of texts; results in JSON keep English keys.")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -46,10 +47,18 @@ def language() -> Option:
     return Option(["--lang"], type=click.Choice(LANGUAGES), expose_value=False, help=_LANGUAGE)
 
 
+_FORM_HELP = N_("Form of the text.")
+
+
+def _output(forms: Sequence[str]) -> Decorator:
+    """The options about output; `forms` are those of a verb beside the usual ones."""
+    form = option("--format", type=click.Choice((*FORMATS, *forms)), default="table", section=OUTPUT, help=_FORM_HELP)
+    return stack(_OUTPUT, form)
+
+
 _OUTPUT = stack(
     option("--json", is_flag=True, section=OUTPUT, help=N_("One JSON document on stdout, in base units."), envvar=None),
     option("--jsonl", is_flag=True, section=OUTPUT, help=N_("One JSON object per line, for lists."), envvar=None),
-    option("--format", type=click.Choice(FORMATS), default="table", section=OUTPUT, help=N_("Form of the text.")),
     option("-o", "--output", metavar="FILE", section=OUTPUT, envvar=None,
            help=N_("Write the result to FILE; - is stdout.")),
     option("--force", is_flag=True, section=OUTPUT, help=N_("Overwrite FILE."), envvar=None),
@@ -197,7 +206,9 @@ SAVING = stack(
 )  # fmt: skip
 
 
-def verb(name: str, *, help: str, examples: Sequence[str]) -> Callable[[Callable[..., int]], click.Command]:
+def verb(
+    name: str, *, help: str, examples: Sequence[str], forms: Sequence[str] = ()
+) -> Callable[[Callable[..., int]], click.Command]:
     """A verb with the standard options; its function receives a `Screen` first and returns the exit code."""
 
     def decorate(function: Callable[..., int]) -> click.Command:
@@ -207,7 +218,7 @@ def verb(name: str, *, help: str, examples: Sequence[str]) -> Callable[[Callable
 
         # Click keeps parameters in reverse: the standard ones are put first so that they come last in the help.
         own = callback.__dict__.pop("__click_params__", [])
-        decorated = stack(_CONFIG, _OUTPUT)(callback)
+        decorated = stack(_CONFIG, _output(forms))(callback)
         decorated.__click_params__ = [*decorated.__click_params__, *own]  # type: ignore[attr-defined]
         return click.command(name, cls=Command, help=help, examples=examples)(decorated)
 

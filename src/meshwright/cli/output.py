@@ -40,6 +40,10 @@ def wants_color(choice: str, stream: TextIO, environ: Mapping[str, str] | None =
     return bool(getattr(stream, "isatty", lambda: False)())
 
 
+class Verbatim(str):
+    """The text of a file: printed as it is, however long its lines are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
     """The main table of a result: keys for machines, heads for people, cells as text and raw values in base units."""
@@ -60,6 +64,7 @@ class Answer:
     grid: Callable[[], Grid]
     lines: Callable[[], Sequence[Mapping[str, Any]]] | None = None  # for --jsonl
     yes: bool = True
+    forms: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # texts for other programs, by --format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +133,9 @@ class Screen:
             from meshwright.serialize import dumps
 
             return dumps(answer.document(), ascii=bare) + "\n"
-        if self.format == "csv":
+        if self.format in answer.forms:
+            text = answer.forms[self.format]()
+        elif self.format == "csv":
             text = _csv(answer.grid())
         elif self.format == "md":
             text = _markdown(answer.grid())
@@ -154,7 +161,10 @@ class Screen:
         )  # fmt: skip
         view = View(width=width, ascii=ascii, plain=self.format == "plain", exact=self.exact)
         for part in answer.draw(view):
-            console.print(part)
+            if isinstance(part, Verbatim):
+                console.file.write(f"{part}\n")
+            else:
+                console.print(part)
         text = console.file.getvalue()  # type: ignore[attr-defined]
         return "".join(line.rstrip() + "\n" for line in text.splitlines())
 

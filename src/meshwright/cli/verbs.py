@@ -16,6 +16,7 @@ class Verb(NamedTuple):
 
 
 PLANNING = N_("Plan a run")
+CONFIGURATIONS = N_("Configurations of frameworks")
 KNOWLEDGE = N_("Understand and look up")
 LATER = N_("In a later release")
 
@@ -29,13 +30,16 @@ VERBS: dict[str, Verb] = {
     "recommend-hook": Verb(
         "recommend_hook", N_("whether gradients hide behind the backward pass, and which hook helps"), PLANNING
     ),
+    "import": Verb(
+        "import_", N_("read the configuration of a framework: what each setting means for the plan"), CONFIGURATIONS
+    ),
+    "check": Verb("check", N_("check the configuration of a framework: rules, memory, speed"), CONFIGURATIONS),
+    "export": Verb("export", N_("write a strategy as the configuration of a framework"), CONFIGURATIONS),
+    "convert": Verb("convert", N_("turn the configuration of one framework into that of another"), CONFIGURATIONS),
     "explain": Verb("explain", N_("a term of a result, a rule code or a concept"), KNOWLEDGE),
     "catalog": Verb("catalog", N_("models, accelerators, nodes and links, with sources"), KNOWLEDGE),
     "validate": Verb("validate", N_("predictions against measured runs, with the error by group"), KNOWLEDGE),
     "bench": Verb("bench", N_("measure the machine at hand"), KNOWLEDGE),
-    "import": Verb("", N_("read the configuration of a framework"), LATER),
-    "check": Verb("", N_("check the configuration of a framework against a cluster"), LATER),
-    "export": Verb("", N_("write the configuration of a framework"), LATER),
     "launch": Verb("", N_("write launch files"), LATER),
     "simulate": Verb("", N_("a timeline of one step"), LATER),
     "diagnose": Verb("", N_("read logs and traces"), LATER),

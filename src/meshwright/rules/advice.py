@@ -782,7 +782,7 @@ def relief(c: RuleContext) -> tuple[Text, dict[str, str]]:
     condition="peak <= capacity",
     source=KORTHIKANTI + "; Rajbhandari et al. 2020, arXiv:1910.02054",
     where="memory",
-    violated=lambda c: found(c.estimate).verdict == "OVER",
+    violated=lambda c: (e := found(c.estimate)).verdict == "OVER" and e.peak_bytes > e.capacity_bytes,
 )  # fmt: skip
 def over(c: RuleContext) -> Said:
     e = found(c.estimate)
@@ -794,3 +794,37 @@ def over(c: RuleContext) -> Said:
     )  # fmt: skip
     fix, data = relief(c)
     return message, fix, {"try": data}
+
+
+def host_over(c: RuleContext) -> bool:
+    """Whether what is offloaded is more than a host has."""
+    e = found(c.estimate)
+    offloads = c.strategy.offload != "none"
+    return offloads and e.host_capacity_bytes is not None and e.host_bytes > e.host_capacity_bytes
+
+
+@rule(
+    "MW-A136",
+    severity="advice",
+    stage="estimate",
+    title=N_("The host holds what is offloaded"),
+    reason=N_("Offloading moves parameters, fp32 gradients, master weights and optimizer states of all devices "
+              "of a node "
+              "into one host: about 18 bytes a parameter with ZeRO-3 and Adam. While starting it can be more."),
+    fix=N_("Use more nodes, more memory per host, offload to NVMe, or keep the optimizer on the devices (8-bit, "
+           "bf16)."),
+    condition="host bytes <= host memory",
+    source="deepspeedai/DeepSpeed#912; axolotl-ai-cloud/axolotl#1439",
+    where="memory",
+    violated=host_over,
+)  # fmt: skip
+def offloaded_too_much(c: RuleContext) -> Said:
+    e = found(c.estimate)
+    have = e.host_capacity_bytes or 1.0
+    message = Text(
+        N_("each host needs {need} for what is offloaded, and has {have}"),
+        need=show(e.host_bytes, "B"), have=show(have, "B"),
+    )  # fmt: skip
+    nodes = -(-e.host_bytes * c.cluster.nodes // have)
+    fix = Text(N_("at least {count} nodes, or less on the host"), count=int(nodes))
+    return message, fix, {"need": e.host_bytes, "have": have}

@@ -22,7 +22,7 @@ from meshwright.spec.job import Job
 from meshwright.spec.model import ModelSpec
 from meshwright.spec.strategy import Strategy
 
-Stage = Literal["mesh", "batch", "memory-free", "estimate"]
+Stage = Literal["mesh", "batch", "memory-free", "estimate", "configuration"]
 Mask = Any  # bool, or a numpy column of bools
 Said = tuple[Text, Text | None, dict[str, Any]]  # message, concrete fix (None: the rule's own), data for machines
 

@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.rules import advice, batch, divisibility, framework, placement, precision
+from meshwright.rules import (
+    accelerate_configuration,
+    advice,
+    any_configuration,
+    batch,
+    deepspeed_configuration,
+    divisibility,
+    framework,
+    megatron_configuration,
+    placement,
+    precision,
+    torchtitan_configuration,
+)
 from meshwright.rules.base import RULES, Rule, RuleContext
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.estimate import Estimate
@@ -18,7 +30,11 @@ from meshwright.spec.job import Job
 from meshwright.spec.model import ModelSpec
 from meshwright.spec.strategy import Strategy
 
-BUILT_IN = (divisibility, batch, framework, precision, placement, advice)  # importing them registers their rules
+# Importing them registers their rules.
+BUILT_IN = (
+    divisibility, batch, framework, precision, placement, advice, any_configuration, deepspeed_configuration,
+    megatron_configuration, accelerate_configuration, torchtitan_configuration,
+)  # fmt: skip
 ORDER = {"error": 0, "warning": 1, "advice": 2, "info": 3}
 FIRST = "MW-C100"  # the other rules may divide by degrees
 _STRINGS = ("framework", "sharding", "schedule", "recompute", "offload", "precision", "loss", "layers_per_stage")

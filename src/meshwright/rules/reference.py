@@ -15,6 +15,11 @@ CHAPTERS = {
     "MW-C4": "Precision and device",
     "MW-P1": "Placement",
     "MW-A1": "Advice",
+    "MW-F0": "Any configuration file",
+    "MW-F1": "DeepSpeed files",
+    "MW-F2": "Megatron-LM arguments",
+    "MW-F3": "torchtitan files",
+    "MW-F4": "Accelerate files",
 }
 INTRODUCTION = """\
 # Rules
