@@ -235,7 +235,7 @@ def test_the_rows_of_a_plan_written_out_give_their_estimates() -> None:
     assert (strategy.expert_tensor, strategy.expert) == (2, 1)
     assert "expert tensor 2" in sentences(assumed)
     names = ("framework", "tensor", "pipeline", "virtual", "context", "expert", "micro_batch", "sharding", "recompute")
-    ranked = api.plan(moe).ranked
+    ranked = [*api.plan(moe).ranked, *api.plan(moe, constraints=api.constraints(tensor="2", expert="1")).ranked]
     assert any(r.strategy.tensor > 1 and r.strategy.expert == 1 for r in ranked)
     for row in ranked:
         given = {name: getattr(row.strategy, name) for name in (*names, "recompute_ops")}

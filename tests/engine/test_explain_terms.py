@@ -19,6 +19,7 @@ SPREAD = [Strategy(framework=f, sharding=s, data=64) for f in FRAMEWORKS for s i
     *(Strategy(framework=f, offload=name, data=64) for name in OFFLOADS for f in FRAMEWORKS),
     *(Strategy(loss=name, data=64) for name in ("plain", "compiled")),
     Strategy(tensor=2, context=2, data=16, precision="fp8"),
+    Strategy(tensor=8, context=8, data=1),
     Strategy(framework="fsdp", sharding="zero3", pipeline=2, data=32),
     Strategy(framework="fsdp", sharding="zero3", shard=8, data=64),
     Strategy(expert=2, data=64),
