@@ -98,7 +98,7 @@ def fault_in_hook(name: str) -> str:
 
     hook, state_type = HOOKS[name]
     w = torch.nn.Parameter(torch.zeros(1000, 1500))
-    state = state_type(parameters=[("w", w)], start_iter=0)
+    state = state_type(parameters=[("w", w)], start_iter=0, timeout=TIMEOUT)
     before: Any = None
 
     def reduce() -> None:

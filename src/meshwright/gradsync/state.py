@@ -51,6 +51,7 @@ class CommHookState:
 
     `error_feedback`: keep what compression left out. `start_iter`: steps of plain all-reduce first. `algorithm`: for
     the all-reduce inside ("backend" is torch's own). `local`: ranks per node.
+    `timeout`: seconds after which a silent peer is an error (default: the group's).
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class CommHookState:
         seed: int = 0,
         algorithm: str = "backend",
         local: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         self.process_group = process_group
         self.error_feedback = error_feedback
@@ -70,6 +72,7 @@ class CommHookState:
         self.seed = seed
         self.algorithm = algorithm
         self.local = local
+        self.timeout = timeout
         self.step = 0
         self.errors = ByName()
         self.count = WireCount()
@@ -112,7 +115,7 @@ class CommHookState:
 
     def wire(self) -> Wire:
         """Collectives of the group, counted; what is not torch's own is chosen by cost."""
-        return Wire(self.group, self.count)
+        return Wire(self.group, self.count, timeout=self.timeout)
 
     def launch(self, bucket: Bucket, body: Callable[[], torch.Tensor]) -> torch.futures.Future[torch.Tensor]:
         """Run a hook's body in the background of the group; count the bucket, and the step with its last one."""

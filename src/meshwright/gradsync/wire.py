@@ -49,8 +49,11 @@ class WireCount:
 class Wire:
     """Collectives of a group for use inside a hook's body."""
 
-    def __init__(self, group: dist.ProcessGroup, count: WireCount, algorithm: str = "auto") -> None:
+    def __init__(
+        self, group: dist.ProcessGroup, count: WireCount, algorithm: str = "auto", timeout: float | None = None
+    ) -> None:
         self.group, self.count, self.algorithm = group, count, algorithm
+        self.timeout = timeout
         self.ranks = group.size()
         self.rank = group.rank()
 
@@ -61,7 +64,7 @@ class Wire:
             self.count.add(float(all_reduce_wire_bytes(float(_size(flat)), self.ranks)))
             return
         with Flat(flat, self.group) as here:
-            peers = Peers(self.group)
+            peers = Peers(self.group, timeout=self.timeout)
             reduce_flat(peers, here, combine_for("sum", here.dtype), self.algorithm)
         self.count.add(peers.bytes_sent)
 
@@ -73,7 +76,7 @@ class Wire:
             self.count.add(float(all_gather_wire_bytes(float(_size(rows)), self.ranks)))
             return rows
         with Flat(rows, self.group) as here:
-            peers = Peers(self.group)
+            peers = Peers(self.group, timeout=self.timeout)
             chunks = chunks_of(here, self.ranks)
             chunks[self.rank].copy_(mine)
             direct.all_gather(peers, chunks)
@@ -88,7 +91,7 @@ class Wire:
             self.count.add(float(all_gather_wire_bytes(float(_size(rows)), self.ranks)))
             return arrived
         with Flat(rows, self.group) as leaving, Flat(arrived, self.group) as here:
-            peers = Peers(self.group)
+            peers = Peers(self.group, timeout=self.timeout)
             out, into = chunks_of(leaving, self.ranks), chunks_of(here, self.ranks)
             into[self.rank].copy_(out[self.rank])
             others = [r for r in range(self.ranks) if r != self.rank]

@@ -34,7 +34,7 @@ def dense(state: CommHookState, flat: torch.Tensor) -> torch.futures.Future[torc
 
     def body() -> torch.Tensor:
         with Flat(flat, group) as here:
-            peers = Peers(group, local=state.local)
+            peers = Peers(group, timeout=state.timeout, local=state.local)
             reduce_flat(peers, here, combine_for("sum", here.dtype), state.algorithm)
         state.count.add(peers.bytes_sent)
         return flat
