@@ -43,7 +43,7 @@ def settings(problem: Problem, strategy: Strategy) -> Iterator[tuple[str, Any]]:
     for name in ("bf16", "fp16"):
         if strategy.precision in (name, "fp8") and name != ("fp16" if strategy.precision == "fp8" else ""):
             yield f"{name}.enabled", True
-    if problem.job.optimizer == "adamw-bf16":
+    if problem.job.optimizer == "adamw-bf16" and _holds_bf16_states(strategy):
         yield "bf16.bf16_master_weights_and_grads", True
         yield "bf16.bf16_optimizer_states", True
     yield from _zero(strategy)
@@ -52,6 +52,11 @@ def settings(problem: Problem, strategy: Strategy) -> Iterator[tuple[str, Any]]:
     if strategy.offload == "activations":
         yield "activation_checkpointing.cpu_checkpointing", True
     yield "gradient_clipping", AUTO
+
+
+def _holds_bf16_states(strategy: Strategy) -> bool:
+    """Whether DeepSpeed can keep master weights and optimizer states in bf16: only where ZeRO shards them."""
+    return strategy.sharding != "none" and strategy.precision in ("bf16", "fp8")
 
 
 def _zero(strategy: Strategy) -> Iterator[tuple[str, Any]]:
@@ -146,6 +151,9 @@ def missing(problem: Problem, strategy: Strategy) -> Iterator[Missing]:
         ("strategy.precision", s.precision, s.precision not in ("bf16", "fp16", "fp32"), _CODE),
         ("job.optimizer", problem.job.optimizer, problem.job.optimizer in ("adamw-8bit", "adafactor"),
          N_("made by the program (the Trainer's optim), not by DeepSpeed")),
+        ("job.optimizer", problem.job.optimizer,
+         problem.job.optimizer == "adamw-bf16" and not _holds_bf16_states(s),
+         N_("master weights and moments in bf16 need bf16 and ZeRO 1 to 3")),
         ("job.seq_len", problem.job.seq_len, True, N_("the data loader decides it")),
     )  # fmt: skip
     for name, value, lost, reason in table:
