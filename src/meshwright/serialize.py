@@ -30,7 +30,16 @@ from meshwright.spec import Estimate, Strategy, Term
 from meshwright.spec import model as model_records
 from meshwright.spec.job import PRECISIONS
 from meshwright.spec.plan import Comparison, Explanation, Plan, Problem, Scaling, Sizing
-from meshwright.spec.strategy import FRAMEWORKS, LOSSES, OFFLOADS, RECOMPUTES, SCHEDULES, SHARDINGS
+from meshwright.spec.strategy import (
+    DISPATCHERS,
+    FRAMEWORKS,
+    GRAPHS,
+    LOSSES,
+    OFFLOADS,
+    RECOMPUTES,
+    SCHEDULES,
+    SHARDINGS,
+)
 
 RECORDS: dict[str, type] = {
     "estimate": Estimate,
@@ -210,7 +219,7 @@ def read_result(data: Any, *, where: str = "") -> Result:
 
 _DEGREES = ("data", "tensor", "pipeline", "virtual", "context", "expert", "expert_tensor", "micro_batch")
 _CATEGORIES = {"framework": FRAMEWORKS, "sharding": SHARDINGS, "schedule": SCHEDULES, "recompute": RECOMPUTES,
-               "offload": OFFLOADS, "precision": PRECISIONS, "loss": LOSSES}  # fmt: skip
+               "offload": OFFLOADS, "precision": PRECISIONS, "loss": LOSSES, "dispatcher": DISPATCHERS, "graphs": GRAPHS}  # fmt: skip
 
 
 def _check(problem: Problem, strategies: list[Strategy]) -> None:
@@ -220,6 +229,7 @@ def _check(problem: Problem, strategies: list[Strategy]) -> None:
         for name in _DEGREES:
             value = getattr(strategy, name)
             _expect(isinstance(value, int) and value >= 1, value, f"strategy.{name}")
+        _expect(isinstance(strategy.shard, int) and strategy.shard >= 0, strategy.shard, "strategy.shard")
         for name, legal in _CATEGORIES.items():
             _expect(getattr(strategy, name) in legal, strategy, f"strategy.{name}")
         _sane(strategy, "strategy")

@@ -87,7 +87,7 @@ def test_what_is_left_out_does_not_count(runs: tuple[Observation, ...]) -> None:
     rest = fit(odd[1:], [RATE])
     alone = predict([RATE], rest.point, odd[:1])
     assert apart[0].log_seconds == pytest.approx(float(alone[0]), abs=0.02)
-    assert apart[0].error == pytest.approx(2.0, rel=0.1)
+    assert apart[0].error > 1.5  # three times as slow as its neighbours say
 
 
 def test_nothing_to_learn_from_is_said(runs: tuple[Observation, ...]) -> None:

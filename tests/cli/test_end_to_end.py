@@ -68,7 +68,8 @@ def test_plan_is_ranked_and_its_winner_estimates_the_same(run, tmp_path: Path):
     assert run(*PLAN, "--json", "-o", str(path)).exit_code == 0
     plan = json.loads(path.read_text("utf-8"))
     steps = [ranked["estimate"]["step_seconds"] for ranked in plan["ranked"]]
-    assert steps == sorted(steps) and len(steps) == 10
+    near = [step for step in steps if step <= 1.02 * min(steps)]  # ties, in which the simpler comes first
+    assert steps == near + sorted(steps[len(near) :]) and len(steps) == 10
     best = plan["ranked"][0]["estimate"]["strategy"]
     flags = [
         "--framework", best["framework"], "--tp", best["tensor"], "--pp", best["pipeline"], "--vpp", best["virtual"],

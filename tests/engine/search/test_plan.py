@@ -97,6 +97,7 @@ def brute_force(name: str) -> dict[Strategy, Estimate]:
                 sharding=sharding, micro_batch=b, recompute=mode, schedule="interleaved" if v > 1 else "1f1b",
                 recompute_ops=("core_attn",), sequence_parallel=t > 1,
                 overlap_expert=framework == "megatron" and e > 1,
+                graphs="partial" if framework == "megatron" and m.is_moe else "none",
             )  # fmt: skip
             answer = evaluate(p, strategy)
             if isinstance(answer, Estimate):

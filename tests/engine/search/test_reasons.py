@@ -22,11 +22,11 @@ def test_a_difference_keeps_its_sign(slower: float, said: str) -> None:
 
 
 def test_a_faster_row_of_the_table_is_not_called_slower() -> None:
-    """Mixtral on 64 H100: the first of a near tie is simpler, others are a little faster."""
-    problem = api.problem(model="mixtral-8x7b", cluster="h100-sxm:64", seq_len=4096, global_batch=256)
+    """Llama-3.1-70B on 64 H100: the first of a near tie is simpler, others are a little faster."""
+    problem = api.problem(model="llama-3.1-70b", cluster="h100-sxm:64", seq_len=8192)
     plan = api.plan(problem, top=10)
     assert plan.best is not None
     first = plan.best.estimate.step_seconds
     quicker = [r for r in plan.ranked if r.estimate.step_seconds < 0.999 * first]
     said = " ".join(str(reason) for reason in plan.reasons)
-    assert bool(quicker) == ("faster" in said)
+    assert quicker and "faster" in said
