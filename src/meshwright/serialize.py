@@ -219,7 +219,8 @@ def read_result(data: Any, *, where: str = "") -> Result:
 
 _DEGREES = ("data", "tensor", "pipeline", "virtual", "context", "expert", "expert_tensor", "micro_batch")
 _CATEGORIES = {"framework": FRAMEWORKS, "sharding": SHARDINGS, "schedule": SCHEDULES, "recompute": RECOMPUTES,
-               "offload": OFFLOADS, "precision": PRECISIONS, "loss": LOSSES, "dispatcher": DISPATCHERS, "graphs": GRAPHS}  # fmt: skip
+               "offload": OFFLOADS, "precision": PRECISIONS, "loss": LOSSES, "dispatcher": DISPATCHERS,
+               "graphs": GRAPHS}  # fmt: skip
 
 
 def _check(problem: Problem, strategies: list[Strategy]) -> None:
