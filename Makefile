@@ -11,7 +11,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 MODEL ?= llama-3.1-70b
 CLUSTER ?= h100-sxm:512
 
-.PHONY: help plan test fast judge test-frameworks gradsync lint types imports doctest locale format bench change size clean
+.PHONY: help plan test fast judge test-frameworks gradsync lint types imports doctest locale format bench accuracy change size clean
 
 help:
 	@echo "make plan    create $(VENV), install, plan $(MODEL) on $(CLUSTER)"
@@ -20,6 +20,7 @@ help:
 	@echo "make change  what this checkout predicts otherwise than BASE (default origin/main, else main)"
 	@echo "make gradsync  the tests of gradient synchronisation on real processes (two to five minutes)"
 	@echo "make test-frameworks    configurations judged by the frameworks' own parsers"
+	@echo "make accuracy  fit the time model, leave every source out once, check the bars (minutes)"
 	@echo "make lint | types | imports | doctest | format | locale | bench | size | clean"
 
 plan: $(VENV)/.core
@@ -98,6 +99,9 @@ bench: $(VENV)/.dev
 
 change: $(VENV)/.dev
 	$(BIN)/python tools/prediction_change.py $(BASE)
+
+accuracy: $(VENV)/.dev
+	$(BIN)/python benchmarks/fit_step_time.py ../shared/validation/measured_runs.csv --ablation
 
 size:
 	bash tools/install_size.sh "$(PYTHON)"
