@@ -87,6 +87,8 @@ def report(rows: Sequence[Compared], known: Fit, apart: Sequence[HeldOut]) -> No
         inside = dict(zip((run.run.id for run in apart), covered(apart, widen), strict=True))
         share = np.mean([inside[c.run.id] for c, _ in pairs])
         print(f"90 % bands from other sources, widened by {widen:.2f}, hold {share:.1%} of them")
+    for what, asked, got in bars(rows, pairs, inside):
+        print(f"bar  {what:60} {got:6.1%} of {asked:.1%}: {'holds' if got <= asked else 'MISSED'}")
     for choice in by_source(choice_sets(rows)):
         print(f"choice: {choice.source[:40]:40} {choice.sets} jobs, {choice.strategies} strategies: regret"
               f" {choice.regret:.1%}, rank correlation {choice.correlation or 0:.2f}")  # fmt: skip
