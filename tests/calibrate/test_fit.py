@@ -87,7 +87,8 @@ def test_what_is_left_out_does_not_count(runs: tuple[Observation, ...]) -> None:
     rest = fit(odd[1:], [RATE])
     alone = predict([RATE], rest.point, odd[:1])
     assert apart[0].log_seconds == pytest.approx(float(alone[0]), abs=0.02)
-    assert apart[0].error > 1.5  # three times as slow as its neighbours say
+    made = odd[0].log_seconds - math.log(3)  # what the constants behind the data give
+    assert 1 + apart[0].error == pytest.approx(3 * math.exp(made - float(alone[0])), rel=0.02)
 
 
 def test_nothing_to_learn_from_is_said(runs: tuple[Observation, ...]) -> None:

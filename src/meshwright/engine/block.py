@@ -58,7 +58,7 @@ class Recompute(NamedTuple):
         if self.mode == "full":
             return 1.0
         if self.every_other:  # attention outputs are stored; element-wise operators cost nothing to store again
-            return {"matmul": 0.5, "grouped_matmul": 0.5, "memory": 1.0}.get(kind, 0.0)
+            return {"matmul": 0.5, "grouped_matmul": 0.5, "memory": 1.0, "permute": 1.0}.get(kind, 0.0)
         return 1.0 if group in self.groups else 0.0
 
 

@@ -27,8 +27,8 @@ class Rates:
     attention_backward: float
     scan: float
     memory: float
-    permute_memory: float
-    loss_memory: float
+    permute_memory: float  # rows gathered by index
+    loss_memory: float  # cross entropy over the vocabulary
     units: int
     tile_m: float
     tile_n: float
@@ -36,7 +36,7 @@ class Rates:
     weight_gradient: float
     grouped_ramp: float  # rows of one expert at which a grouped product runs at half a plain one's rate
     grouped_weight_gradient: float
-    attention_wide_forward: float
+    attention_wide_forward: float  # share of the attention rate that heads wider than 128 keep
     attention_wide_backward: float
     attention_width: float  # head width at which the exponentials take as long as the products
     ring_loss: float  # share of the attention rate lost to a long ring
