@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 
 import numpy as np
@@ -94,3 +95,10 @@ def test_what_rows_leave_out_and_what_could_not_be_read_is_counted() -> None:
     summary = validate(table(*rows)).summary
     assert (summary.compared, summary.as_usual) == (3, {"gated_mlp": 1, "vocab": 2})
     assert summary.passed_over == {"peak_mem_gb": 1, "step_time_s": 1}
+
+
+def test_the_naive_guess_does_not_move_with_the_prediction() -> None:
+    """A run predicted again without its source achieved what it achieved."""
+    rows = [c for c in validate(DATA).rows if c.error is not None]
+    moved = [dataclasses.replace(c, predicted=2 * (c.predicted or 0.0)) for c in rows]
+    assert naive_errors(moved) == naive_errors(rows)

@@ -204,7 +204,7 @@ def measured_mfu(c: Compared) -> float | None:
     """Model FLOP utilisation that a run achieved, against the dense peak of its precision."""
     if c.estimate is None or c.measured is None or c.predicted is None:
         return None
-    return c.estimate.mfu * c.measured / c.predicted
+    return c.estimate.mfu * c.measured / c.estimate.tokens_per_second_per_device
 
 
 # ---------------------------------------------------------------------------------------------- as plain data
