@@ -212,12 +212,16 @@ def read_result(data: Any, *, where: str = "") -> Result:
         record = from_json(RECORDS[kind], data)
         problem = record.problem if hasattr(record, "problem") else from_json(Problem, data["problem"])
         _check(problem, [strategy for _, strategy in _strategies(record)])
+        estimates = [record] if isinstance(record, Estimate) else [r.estimate for r in getattr(record, "ranked", ())]
+        for estimate in estimates:
+            _expect(estimate.step_seconds > 0, estimate.step_seconds, "step_seconds")
     except (_Malformed, KeyError) as error:
         raise _damaged(error, where, Text(WRITE_IT)) from error
     return Result(kind, problem, _strategies(record), record)
 
 
 _DEGREES = ("data", "tensor", "pipeline", "virtual", "context", "expert", "expert_tensor", "micro_batch")
+_FLAGS = ("sequence_parallel", "overlap_grad_reduce", "overlap_param_gather", "overlap_tensor", "overlap_expert")
 _CATEGORIES = {"framework": FRAMEWORKS, "sharding": SHARDINGS, "schedule": SCHEDULES, "recompute": RECOMPUTES,
                "offload": OFFLOADS, "precision": PRECISIONS, "loss": LOSSES, "dispatcher": DISPATCHERS,
                "graphs": GRAPHS}  # fmt: skip
@@ -231,12 +235,15 @@ def _check(problem: Problem, strategies: list[Strategy]) -> None:
             value = getattr(strategy, name)
             _expect(isinstance(value, int) and value >= 1, value, f"strategy.{name}")
         _expect(isinstance(strategy.shard, int) and strategy.shard >= 0, strategy.shard, "strategy.shard")
+        for name in _FLAGS:
+            _expect(isinstance(getattr(strategy, name), bool), strategy, f"strategy.{name}")
         for name, legal in _CATEGORIES.items():
             _expect(getattr(strategy, name) in legal, strategy, f"strategy.{name}")
         _sane(strategy, "strategy")
     model, cluster, job = problem.model, problem.cluster, problem.job
     for where, value in (
         ("model.hidden", model.hidden), ("model.pattern", len(model.pattern)),
+        ("cluster.link_bandwidth", cluster.link_bandwidth), ("cluster.nic_bandwidth", cluster.nic_bandwidth),
         ("cluster.devices", cluster.devices), ("cluster.node_size", cluster.node_size),
         ("cluster.domain_size", cluster.domain_size), ("job.seq_len", job.seq_len),
         ("job.global_batch", job.global_batch),

@@ -77,3 +77,10 @@ def test_step_time_where_the_rate_is_not_printed() -> None:
 def test_times_of_memory_only_rows_are_not_used() -> None:
     (run,) = read_runs(table(changed(tier="M", step_time_s="18.13")), where="x")
     assert run.measured_tokens_per_second is None
+
+
+def test_a_number_beyond_anything_measured_is_a_slip_of_the_pen() -> None:
+    """1e308 GB would overflow, 1e300 tokens/s would count as measured."""
+    (run,) = read_runs(table(changed(peak_mem_gb="1e308", tokens_per_s_per_gpu="1e300")), where="x")
+    assert run.peak_mem_gb is None and run.tokens_per_s_per_gpu is None
+    assert {name for name, _ in run.malformed} == {"peak_mem_gb", "tokens_per_s_per_gpu"}

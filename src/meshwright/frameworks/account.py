@@ -141,6 +141,8 @@ def _number(kind: Kind, value: Any) -> tuple[Any, bool]:
 
 def _shown(value: Any) -> Any:
     """A value for people: nothing longer than a line."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number
     if isinstance(value, (bool, int, float)) or value is None:
         return value
     text = value if isinstance(value, str) else str(value)

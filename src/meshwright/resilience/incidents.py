@@ -53,7 +53,14 @@ def read_incidents(log: str | Path | bytes, *, where: str = "") -> tuple[tuple[I
     where = where or ("-" if isinstance(log, bytes) else str(log))
     content = log if isinstance(log, bytes) else read_bytes(log, largest=LARGEST, fix=Text(N_("check the path")))
     reader = csv.reader(io.StringIO(decode(content, where=where)))
-    rows = [(line, row) for line, row in enumerate(reader, 1) if any(cell.strip() for cell in row)]
+    try:
+        rows = [(line, row) for line, row in enumerate(reader, 1) if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise InputError(
+            Text(N_("not a table in CSV: {reason}"), reason=str(error)),
+            where=f"{where}:{reader.line_num}",
+            fix=Text(N_("write it like {examples}"), examples="time,node,cause"),
+        ) from None
     if len(rows) < 2:
         raise InputError(
             Text(N_("the log holds no incident")),

@@ -144,12 +144,15 @@ def _run(heads: list[str], cells: list[str], line: int) -> MeasuredRun:
     return MeasuredRun(**values, malformed=tuple(malformed))
 
 
+LARGEST_NUMBER = 1e100  # far beyond anything measured, and far enough below the overflow of doubles for unit changes
+
+
 def _number(text: str, *, whole: bool) -> float | int | None:
     """A cell as a number, not negative; None for anything else."""
     try:
         value = float(text)
     except ValueError:
         return None
-    if not math.isfinite(value) or value < 0 or (whole and value != int(value)):
+    if not math.isfinite(value) or not 0 <= value <= LARGEST_NUMBER or (whole and value != int(value)):
         return None
     return int(value) if whole else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,15 @@ def test_megatron_settings() -> None:
     assert (strategy["framework"], strategy["tensor"], strategy["pipeline"], strategy["sharding"]) == (
         "megatron", 4, 2, "zero1",
     )  # fmt: skip
+
+
+def test_ranks_of_a_pipeline_join_data_parallelism() -> None:
+    """Accelerate has no pipeline: what is written still multiplies to the devices, and says what was lost."""
+    problem = api.problem(model="llama-3.1-8b", cluster="h100-sxm:64", seq_len=8192, global_batch=256)
+    strategy = Strategy(framework="fsdp", sharding="zero2", data=4, tensor=8, pipeline=2, micro_batch=1)
+    exported = write(problem, strategy)
+    flat = dict(exported.settings)
+    sizes = [v for k, v in flat.items() if k.endswith(("_replicate_size", "_shard_size", "_tp_size", "_cp_size"))]
+    assert math.prod(sizes) == flat["num_processes"] == 64
+    assert "strategy.pipeline" in {missing.name for missing in exported.missing}
+    assert json.loads(exported.files[1].text)["gradient_accumulation_steps"] == 256 // 8

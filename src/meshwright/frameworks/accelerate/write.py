@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from meshwright.frameworks.accelerate.fields import DP, FORMAT, FSDP, MESH, VERSION
@@ -19,11 +20,15 @@ CONFIG = "accelerate.yaml"
 
 
 def write(problem: Problem, strategy: Strategy, version: str = "") -> Exported:
-    """The files, and what they cannot say."""
-    flat = dict(settings(problem, strategy))
-    arguments = {k: v for k, v in training_arguments(problem, strategy).items() if k != "deepspeed"}
+    """The files, and what they cannot say.
+
+    A pipeline has no counterpart: its ranks join data parallelism, so that the degrees still multiply to the devices.
+    """
+    flat_mesh = replace(strategy, data=strategy.data * strategy.pipeline, pipeline=1, virtual=1)
+    flat = dict(settings(problem, flat_mesh))
+    arguments = {k: v for k, v in training_arguments(problem, flat_mesh).items() if k != "deepspeed"}
     arguments["gradient_checkpointing"] = False  # FSDP's own checkpointing does it
-    files = (File(name=CONFIG, text=_yaml(problem, strategy, flat)), File(name=ARGUMENTS, text=json_text(arguments)))
+    files = (File(name=CONFIG, text=_yaml(problem, flat_mesh, flat)), File(name=ARGUMENTS, text=json_text(arguments)))
     return Exported(format=FORMAT, version=version or VERSION, files=files, settings=tuple(flat.items()),
                     missing=tuple(missing(problem, strategy)))  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -145,6 +146,8 @@ def _value(kind: str, words: list[str]) -> Any:
     try:
         number = float(text)
     except ValueError:
+        return text
+    if not math.isfinite(number):
         return text
     return int(number) if kind == "int" and number == int(number) and abs(number) < 10**15 else number
 
