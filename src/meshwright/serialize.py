@@ -243,7 +243,9 @@ def _check(problem: Problem, strategies: list[Strategy]) -> None:
     model, cluster, job = problem.model, problem.cluster, problem.job
     for where, value in (
         ("model.hidden", model.hidden), ("model.pattern", len(model.pattern)),
-        ("cluster.link_bandwidth", cluster.link_bandwidth), ("cluster.nic_bandwidth", cluster.nic_bandwidth),
+        # a rate of zero is the truth only where nothing travels
+        ("cluster.link_bandwidth", cluster.link_bandwidth if cluster.devices > 1 else 1),
+        ("cluster.nic_bandwidth", cluster.nic_bandwidth if cluster.devices > cluster.domain_size else 1),
         ("cluster.devices", cluster.devices), ("cluster.node_size", cluster.node_size),
         ("cluster.domain_size", cluster.domain_size), ("job.seq_len", job.seq_len),
         ("job.global_batch", job.global_batch),
